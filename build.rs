@@ -37,6 +37,7 @@ fn main() {
     // A program has only the host's kernels for the precision of its weights. The lab has all.
     println!("cargo::rustc-check-cfg=cfg(mortonnet_weights, values(\"f32\", \"f16\", \"i8\"))");
     println!("cargo::rustc-cfg=mortonnet_weights=\"{}\"", weights.name());
+    println!("cargo::rustc-check-cfg=cfg(mortonnet_whole)");
     let default_plan = if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") {
         "mali-midgard"
     } else {
@@ -82,6 +83,10 @@ fn main() {
         .for_each(|f| println!("cargo::rerun-if-changed={}", one_line(f.display())));
     match baked {
         Ok(baked) => {
+            // Only models of integers round, and only they need the kernels for whole numbers.
+            if baked.plan.steps.iter().any(|step| step.options.rounds) {
+                println!("cargo::rustc-cfg=mortonnet_whole");
+            }
             let block = baked.block();
             let why = match (&model, std::env::var_os("MORTONNET_MODEL")) {
                 (Some(_), _) => "",

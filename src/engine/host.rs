@@ -65,7 +65,7 @@ impl HostEngine {
         })
     }
 
-    pub(crate) fn instruction_set(&self) -> &'static str {
+    pub(crate) fn instruction_set(&self) -> String {
         self.team.instruction_set()
     }
 
@@ -306,6 +306,7 @@ impl Reading<'_> {
                 operation,
                 weights,
                 activation,
+                rescale: None,
                 geometry,
             },
             from,
@@ -425,6 +426,8 @@ impl Reading<'_> {
             // Only rows with data are summed: padding rows may hold NaN where a record overflowed.
             inputs: self.plan.buffers[from].rows,
             activation: self.step.activation,
+            rescale: None,
+            whole: None,
         };
         Ok((Action::Affine(dense), from, to))
     }
@@ -458,6 +461,8 @@ impl Reading<'_> {
                     columns,
                     inputs,
                     activation,
+                    rescale: None,
+                    whole: None,
                 };
                 Action::Convolution(dense, geometry)
             }
@@ -470,6 +475,7 @@ impl Reading<'_> {
                     operation: WindowOp::Products,
                     weights,
                     activation,
+                    rescale: None,
                     geometry,
                 }
             }

@@ -2,7 +2,7 @@
 
 use super::buffers::LINE;
 use super::images;
-use super::micro::{Kernels, WindowOp, winograd};
+use super::micro::{Kernels, Rescale, WindowOp, winograd};
 use super::steps::{Action, HostStep, Place};
 use crate::ir::graph::Shape;
 use crate::ir::taps::{MOST_TAPS, Tap};
@@ -72,6 +72,7 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
         Action::Windows {
             operation,
             weights,
+            rescale,
             geometry,
             ..
         } => {
@@ -81,6 +82,12 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             let sizes = weights.as_ref().map(|(w, b)| (w.floats().len(), b.len()));
             let expected = (height * width * channels, channels);
             right(sizes == (*operation == WindowOp::Products).then_some(expected));
+            let all = |r: &Rescale| {
+                [&r.factors, &r.summands]
+                    .iter()
+                    .all(|n| n.len() == channels)
+            };
+            right(rescale.as_ref().is_none_or(all));
             image(step, geometry, rows);
         }
         Action::Combine {

@@ -1,7 +1,10 @@
 //! Dense steps: every output row is a sum over all inputs, or over all inputs of a window.
 
 use super::buffers::Floats;
-use super::micro::{Affine, Byte, Half, Kernels, Runs, Subproblem};
+use super::micro::{
+    Affine, Bounds, Byte, Half, Kernels, Rescale, Runs, Scaling, Subproblem, WholeSubproblem,
+};
+use super::whole::WholeLayer;
 use crate::error::Error;
 use crate::ir::half;
 use crate::ir::network::Activation;
@@ -25,6 +28,10 @@ pub(crate) struct Dense {
     pub(crate) inputs: usize,
     /// The function applied to each sum.
     pub(crate) activation: Activation,
+    /// The scaling behind the layer. Its activation is then [`Activation::None`].
+    pub(crate) rescale: Option<Rescale>,
+    /// The layer for kernels of whole numbers, which take the place of those for `weights`.
+    pub(crate) whole: Option<WholeLayer>,
 }
 
 /// The part of a dense step that one call of a micro-kernel computes. [`Subproblem`] documents the
@@ -48,6 +55,21 @@ impl Dense {
         assert!(self.scales.len() == scales, "a scale for each row");
         let (count, rows) = (self.weights.len(), self.biases.len());
         Affine::<f32>::fits(count, rows, self.panel, self.columns, self.inputs);
+        let all = |r: &Rescale| r.factors.len() == rows && r.summands.len() == rows;
+        assert!(
+            self.rescale.as_ref().is_none_or(all),
+            "a factor for each row"
+        );
+        if let Some(WholeLayer {
+            kernels,
+            weights,
+            unscaled,
+        }) = &self.whole
+        {
+            let groups = rows * kernels.groups(self.inputs);
+            assert!(weights.groups.len() == groups && rows % kernels.lanes == 0);
+            assert!(weights.start.len() == rows && all(unscaled));
+        }
     }
 
     /// The weights as floats, in the order in which they are stored. Bytes are multiplied by the
@@ -84,6 +106,10 @@ impl Dense {
     /// SAFETY: `check` has passed, the part is sound as [`Subproblem`] says, and the CPU has the
     /// kernels' instruction set.
     pub(super) unsafe fn product(&self, kernels: &Kernels, part: Part) {
+        if let Some(whole) = &self.whole {
+            // SAFETY: the caller's promise.
+            return unsafe { self.whole_product(kernels, whole, part) };
+        }
         // SAFETY: the caller's promise.
         unsafe {
             match (
@@ -101,6 +127,23 @@ impl Dense {
     }
 
     /// SAFETY: as declared for `product`.
+    unsafe fn whole_product(&self, kernels: &Kernels, whole: &WholeLayer, part: Part) {
+        let layer = self.layer::<f32>(&[]);
+        let some = WholeSubproblem {
+            sub: part.of(&layer),
+            weights: &whole.weights,
+            rescale: self.rescale.as_ref().unwrap_or(&whole.unscaled),
+        };
+        // SAFETY: the caller's promise. `check` has compared the sizes.
+        unsafe {
+            (whole.kernels.affine)(&some);
+            if Bounds::of(self.activation).is_none() {
+                kernels.complete(&some.sub);
+            }
+        }
+    }
+
+    /// SAFETY: as declared for `product`.
     #[inline(always)]
     unsafe fn run<E>(
         &self,
@@ -110,20 +153,59 @@ impl Dense {
         part: Part,
     ) {
         let layer = self.layer(weights);
-        let sub = Subproblem {
-            layer: &layer,
-            rows: part.rows,
-            records: part.records,
-            x: part.x,
-            x_stride: part.x_stride,
-            runs: part.runs,
-            result: part.result,
-            result_stride: part.result_stride,
-        };
+        let sub = part.of(&layer);
         // SAFETY: the caller's promise.
         unsafe {
             kernel(&sub);
             kernels.complete(&sub);
+        }
+        if let Some(rescale) = &self.rescale {
+            let (first, count) = (sub.rows.start, sub.rows.len());
+            let result = sub.result.wrapping_add(first);
+            let rows = rescale.of_pixels(result, first, count, sub.records, sub.result_stride);
+            // SAFETY: the caller's promise. `check` has compared the sizes.
+            unsafe { (kernels.scale)(&rows) }
+        }
+    }
+}
+
+impl Part {
+    fn of<'a, E>(self, layer: &'a Affine<'a, E>) -> Subproblem<'a, E> {
+        Subproblem {
+            layer,
+            rows: self.rows,
+            records: self.records,
+            x: self.x,
+            x_stride: self.x_stride,
+            runs: self.runs,
+            result: self.result,
+            result_stride: self.result_stride,
+        }
+    }
+}
+
+impl Rescale {
+    /// The scaling of some pixels in place: of `count` channels from channel `first` on, which is
+    /// at `result` for the first pixel.
+    pub(super) fn of_pixels(
+        &self,
+        result: *mut f32,
+        first: usize,
+        count: usize,
+        pixels: usize,
+        apart: usize,
+    ) -> Scaling {
+        let numbers = [&self.factors, &self.summands].map(|n| n[first..first + count].as_ptr());
+        Scaling {
+            x: result.cast_const(),
+            result,
+            numbers,
+            count,
+            steps: [1, 1],
+            turns: pixels,
+            apart: [apart, 0, 0],
+            rounds: self.rounds,
+            bounds: self.bounds,
         }
     }
 }

@@ -14,7 +14,7 @@
 use super::buffers::{Operands, Scratch};
 use super::micro::winograd::{ELEMENTS, Pixels, Steps, Transforms};
 use super::micro::{
-    Affine, Bounds, Kernels, Line, Runs, Subproblem, WindowOp, activate_each, together,
+    Affine, Bounds, Kernels, Line, Rescale, Runs, Subproblem, WindowOp, activate_each, together,
 };
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
@@ -688,7 +688,7 @@ pub(super) unsafe fn windows(
     operation: WindowOp,
     (weights, biases): (*const f32, *const f32),
     geometry: &Geometry,
-    activation: Activation,
+    (activation, rescale): (Activation, Option<&Rescale>),
     lines: Range<usize>,
     Operands { x, result }: Operands,
 ) {
@@ -743,14 +743,33 @@ pub(super) unsafe fn windows(
         // other.
         unsafe {
             (kernels.line)(&line);
-            if bounds.is_none() {
-                for n in 0..count {
-                    let values = line.result.wrapping_add(n * output.line);
-                    (kernels.activate)(activation, values, to.w * output.pixel);
-                }
-            }
+            finish(kernels, &line, activation, rescale);
         }
         y += count;
+    }
+}
+
+/// Applies the activation and the scaling to computed lines, unless the kernel has clamped them.
+///
+/// SAFETY: as [`windows`], for the lines.
+unsafe fn finish(
+    kernels: &Kernels,
+    line: &Line,
+    activation: Activation,
+    rescale: Option<&Rescale>,
+) {
+    let (pixels, apart) = (line.pixels, line.result_step);
+    for n in 0..line.lines {
+        let values = line.result.wrapping_add(n * line.next_result);
+        // SAFETY: the caller's promise. The pixels of a line follow each other without a gap.
+        unsafe {
+            if Bounds::of(activation).is_none() {
+                (kernels.activate)(activation, values, pixels * apart);
+            }
+            if let Some(rescale) = rescale {
+                (kernels.scale)(&rescale.of_pixels(values, 0, apart, pixels, apart));
+            }
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `moves`    | steps that copy or scale rows                                            |
 //! | `peak`     | the rate of multiply-adds of a core, measured                            |
 //! | `dense`    | weights, and products with them                                          |
+//! | `whole`    | models of 8-bit integers: scalings as part of layers, kernels for them   |
 //! | `product`  | products of two computed values, with the kernels of dense steps         |
 //! | `steps`    | the steps of a network                                                   |
 //! | `bands`    | steps on images that a thread carries out together                       |
@@ -37,6 +38,7 @@ mod steps;
 mod team;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 #[cfg(test)]
 pub(crate) use bands::{BandLimits, LIMITS, MADE};

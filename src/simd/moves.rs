@@ -227,6 +227,30 @@ impl Moves<3> {
     pub(crate) fn of_numbers([factors, summands]: [&Moved; 2]) -> Moves<3> {
         Moves::new([factors.to, factors.from, summands.from], factors.filled)
     }
+
+    /// Returns the first index of the factors and of the summands, and their step from one channel
+    /// to the next. `None` unless row `first` is channel 0 of pixels that have the same numbers.
+    pub(super) fn of_channels(&self, first: usize, channels: usize) -> Option<[(usize, usize); 2]> {
+        let [all] = &self.pieces[..] else {
+            return None;
+        };
+        let [row, factor, summand] = all.first;
+        let mut steps = [0, 0];
+        for Loop {
+            turns,
+            steps: [across, a, b],
+        } in &all.loops
+        {
+            if [*a, *b] == [0, 0] {
+                continue;
+            }
+            if *across != 1 || *turns != channels {
+                return None;
+            }
+            steps = [*a, *b];
+        }
+        (row == first).then_some([(factor, steps[0]), (summand, steps[1])])
+    }
 }
 
 impl<const N: usize> Moves<N> {

@@ -584,13 +584,15 @@ impl TeamState {
                     operation,
                     weights,
                     activation,
+                    rescale,
                     geometry,
                 } => {
                     let null = (std::ptr::null(), std::ptr::null());
                     let arrays = weights.as_ref();
                     let arrays = arrays.map_or(null, |(w, b)| (w.floats().as_ptr(), b.as_ptr()));
                     let (kernels, op) = (&self.kernels, *operation);
-                    images::windows(kernels, op, arrays, geometry, *activation, lines, operands);
+                    let finish = (*activation, rescale.as_ref());
+                    images::windows(kernels, op, arrays, geometry, finish, lines, operands);
                 }
                 Action::Combine {
                     arithmetic,
@@ -721,12 +723,27 @@ impl TeamState {
 /// Returns the index of the largest value, and the lowest index among equal values. Returns
 /// [`NAN_CLASS`] if any value is NaN or infinite.
 pub(super) fn argmax(values: &[f32]) -> u32 {
-    let (mut best, mut finite) = (0, true);
-    for (i, v) in values.iter().enumerate() {
-        finite &= v.is_finite();
-        if *v > values[best] {
-            best = i;
+    const LANES: usize = 8;
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    // Products with 0 are NaN for values that are NaN or infinite.
+    let (mut best, mut lost) = ([f32::NEG_INFINITY; LANES], [0.0f32; LANES]);
+    let chunks = values.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for i in 0..LANES {
+            best[i] = larger(best[i], chunk[i]);
+            lost[i] += 0.0 * chunk[i];
         }
     }
-    if finite { best as u32 } else { NAN_CLASS }
+    let rest_lost: f32 = rest.iter().map(|v| 0.0 * v).sum();
+    if lost.iter().sum::<f32>() + rest_lost != 0.0 {
+        return NAN_CLASS;
+    }
+    let best = best
+        .iter()
+        .chain(rest)
+        .copied()
+        .fold(f32::NEG_INFINITY, larger);
+    let first = values.iter().position(|&v| v == best);
+    first.map_or(NAN_CLASS, |i| i as u32)
 }

@@ -4,7 +4,7 @@ use super::buffers::Floats;
 use super::dense::{Dense, Weights};
 use super::images;
 use super::micro::winograd;
-use super::micro::{Kernels, WindowOp};
+use super::micro::{Kernels, Rescale, WindowOp};
 use super::moves::Moves;
 use super::product;
 use crate::error::Error;
@@ -82,6 +82,8 @@ pub(crate) enum Action {
         weights: Option<(Weights, Cow<'static, [f32]>)>,
         /// The function that is applied to each element of the result.
         activation: Activation,
+        /// The scaling behind a depthwise convolution. `activation` is then `None`.
+        rescale: Option<Rescale>,
         /// The images that are read and written, and the window.
         geometry: Geometry,
     },
@@ -174,6 +176,8 @@ impl Action {
             columns: channels,
             inputs: channels,
             activation: dense.activation,
+            rescale: None,
+            whole: None,
         };
         *self = Action::Tiles(dense, *geometry);
         Ok(())

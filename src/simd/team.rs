@@ -12,6 +12,7 @@ use super::product;
 use super::run::{Clock, Home, TeamState};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use super::steps::{Action, HostStep, Place};
+use super::whole;
 use crate::error::Error;
 use crate::ir::plan::{ARENA_ALIGN, NAN_CLASS, SLOTS};
 use crate::observe::profile::StepClock;
@@ -78,7 +79,7 @@ impl Team {
         threads: usize,
         timed: bool,
     ) -> Result<Team, Error> {
-        let (steps, kernels) = with_kernels(steps)?;
+        let (steps, kernels) = with_kernels(steps, sizes.rows)?;
         // Returns the number of records that keep one thread busy for `us` microseconds.
         let records = |us: u64| {
             let records = us * u64::from(kernels.gflops) * 1000 / sizes.flop.max(1) + 1;
@@ -112,9 +113,21 @@ impl Team {
         Ok(team)
     }
 
-    /// The name of the instruction set in use.
-    pub(crate) fn instruction_set(&self) -> &'static str {
-        self.shared.kernels.name
+    /// The name of the instruction set in use. If layers have kernels for whole numbers, their
+    /// number and the instruction set of these kernels.
+    pub(crate) fn instruction_set(&self) -> String {
+        let layers = self.shared.steps.iter().filter_map(|s| s.action.dense());
+        let whole: Vec<&str> = layers
+            .filter_map(|dense| Some(dense.whole.as_ref()?.kernels.name))
+            .collect();
+        match whole[..] {
+            [] => self.shared.kernels.name.into(),
+            [first, ..] => format!(
+                "{}, {} layers in integers ({first})",
+                self.shared.kernels.name,
+                whole.len()
+            ),
+        }
     }
 
     /// The number of threads, the caller's included.
@@ -253,7 +266,11 @@ impl Drop for Team {
 
 /// Chooses the fastest micro-kernels whose vectors divide all panels. Turns convolutions into
 /// convolutions by tiles where these are faster.
-fn with_kernels(mut steps: Vec<HostStep>) -> Result<(Vec<HostStep>, Kernels), Error> {
+fn with_kernels(
+    mut steps: Vec<HostStep>,
+    rows: BufferRows<'_>,
+) -> Result<(Vec<HostStep>, Kernels), Error> {
+    whole::prepare(&mut steps, rows);
     let panels = steps
         .iter()
         .filter_map(|s| s.action.dense().map(|dense| dense.panel));

@@ -732,7 +732,8 @@ fn windows_agree_with_float64() {
                 let operands = Operands::of(&case.image, &mut result);
                 // SAFETY: the sizes are right by construction, and the CPU can run these kernels.
                 unsafe {
-                    images::windows(&kernels, op, arrays, geometry, activation, lines, operands)
+                    let finish = (activation, None);
+                    images::windows(&kernels, op, arrays, geometry, finish, lines, operands)
                 };
             }
             // Padding is zero where the activation leaves zero.
@@ -821,7 +822,15 @@ fn windows_add_in_order() {
                 let operands = Operands::of(&case.image, result);
                 // SAFETY: the sizes are right by construction, and the CPU can run these kernels.
                 unsafe {
-                    images::windows(&kernels, op, arrays, &geometry, activation, lines, operands)
+                    images::windows(
+                        &kernels,
+                        op,
+                        arrays,
+                        &geometry,
+                        (activation, None),
+                        lines,
+                        operands,
+                    )
                 };
             }
         }
@@ -1378,6 +1387,8 @@ fn threads_and_batches_do_not_change_a_record() {
                     columns: case.columns,
                     inputs: case.inputs,
                     activation: activations().nth(i).unwrap(),
+                    rescale: None,
+                    whole: None,
                 }),
                 from: places[i],
                 to: places[i + 1],

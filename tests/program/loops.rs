@@ -8,7 +8,7 @@ use std::process::Command;
 pub struct Machine {
     /// The disassembler.
     pub objdump: &'static str,
-    /// Returns true for a multiply-add of a vector of floats.
+    /// Returns true for a multiply-add of a vector of floats or of whole numbers.
     multiplies: fn(&str) -> bool,
     /// Returns true for an instruction with a vector register.
     has_vector: fn(&str) -> bool,
@@ -22,7 +22,10 @@ pub struct Machine {
 
 pub static X86_64: Machine = Machine {
     objdump: "objdump",
-    multiplies: |i| i.starts_with("vfm") && i.contains("ps "),
+    multiplies: |i| {
+        let whole = i.contains("vpdpbusd") || i.contains("vpmaddwd");
+        whole || i.starts_with("vfm") && i.contains("ps ")
+    },
     has_vector: |i| ["%xmm", "%ymm", "%zmm"].iter().any(|r| i.contains(r)),
     // The destination is the last operand.
     stores: |i| i.ends_with(')') && !i.starts_with("prefetch") && !i.starts_with("cmp"),
@@ -428,10 +431,16 @@ fn kernel(function: &str) -> Option<String> {
             .split(", ")
             .map(last)
             .collect();
-        let [stored, m, n] = &arguments[..] else {
-            return None;
+        return match &arguments[..] {
+            [stored, m, n] => Some(format!("{} tile {stored} {m}x{n}", of_type?)),
+            // A tile of whole numbers.
+            [m, n] => {
+                let types = ["Bytes512", "Bytes256", "Pairs"];
+                let of_type = types.iter().find(|t| function.contains(**t))?;
+                Some(format!("whole tile {of_type} {m}x{n}"))
+            }
+            _ => None,
         };
-        return Some(format!("{} tile {stored} {m}x{n}", of_type?));
     }
     let name = last(function.split("::<").next().unwrap());
     match name.split_once('_') {

@@ -36,7 +36,7 @@ fn with_symbols() -> &'static PathBuf {
 #[test]
 #[ignore = "long: tests/speed/run"]
 fn kernels_keep_their_sums_in_registers() {
-    check_kernels(&X86_64, with_symbols(), &["avx2", "avx512"]);
+    check_kernels(&X86_64, with_symbols(), &["avx2", "avx512", "whole"]);
 }
 
 /// Measures CPU time on one core, so that other work does not count. The best of several runs

@@ -9,6 +9,7 @@
 //! | `x86`, `aarch64`, `arm` | the instruction sets, and their detection                  |
 //! | `kernel`                | the micro-kernels: tiles, bias, activation                 |
 //! | `image`                 | the micro-kernels that treat each channel by itself        |
+//! | `whole`                 | the micro-kernels for products of whole numbers            |
 //! | `winograd`              | the transforms of a convolution by tiles                   |
 //! | `decode`                | bytes and text to numbers, for the readers of records      |
 //!
@@ -29,6 +30,9 @@ mod kernel;
 mod image;
 #[cfg_attr(target_arch = "arm", allow(dead_code))]
 mod vector;
+// Only x86-64 has kernels for whole numbers.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+mod whole;
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(super) mod winograd;
 #[cfg(target_arch = "x86_64")]
@@ -40,6 +44,7 @@ pub(super) use image::{Line, Scaling, together};
 pub(super) use kernel::INDEPENDENT;
 pub(super) use kernel::{Runs, Subproblem};
 pub(super) use vector::{Byte, Half};
+pub(super) use whole::{ROOM, Rescale, WholeKernels, WholeSubproblem, WholeWeights};
 
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
@@ -193,6 +198,14 @@ impl Bounds {
             _ => return None,
         };
         Some(Bounds { least, largest })
+    }
+
+    /// Bounds that leave one value.
+    pub(super) fn both(value: f32) -> Bounds {
+        Bounds {
+            least: value,
+            largest: value,
+        }
     }
 }
 

@@ -3,9 +3,11 @@
 use super::image::{self, Line, Scaling};
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, inlined};
+use super::whole::{self, Dot, Packed, PackedRuns, WholeKernels, WholePlace, WholeSubproblem};
 use super::winograd::{self, Pixels, Steps, Transforms};
 use super::{Activation, Arithmetic, Bounds, Kernels, of_bytes, of_halves};
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 /// Returns the kernels that the CPU and the system support, best first.
 ///
@@ -30,6 +32,36 @@ pub(super) fn available() -> [Option<Kernels>; 2] {
     #[cfg(not(mortonnet_avx512))]
     let avx512 = None;
     [avx512, avx2.then_some(AVX2)]
+}
+
+/// Returns the kernels for whole numbers that the CPU and the system support, best first. Only
+/// networks of integers need them, so they have a detection of their own.
+pub(super) fn whole() -> [Option<WholeKernels>; 3] {
+    let [avx512, avx2] = available();
+    if avx2.is_none() {
+        return [None; 3];
+    }
+    #[cfg(mortonnet_avx512)]
+    {
+        const BW: u32 = 1 << 30;
+        const VNNI: u32 = 1 << 11;
+        const AVX_VNNI: u32 = 1 << 4;
+        // SAFETY: a CPU with AVX2 has leaf 7. Leaves of it that do not exist are zeros.
+        #[allow(unused_unsafe)]
+        let (first, second) = unsafe { (__cpuid_count(7, 0), __cpuid_count(7, 1)) };
+        let bytes = avx512.is_some() && first.ebx & BW != 0 && first.ecx & VNNI != 0;
+        let avx = first.eax >= 1 && second.eax & AVX_VNNI != 0;
+        [
+            bytes.then_some(avx512::VNNI),
+            avx.then_some(avx512::AVX_VNNI),
+            Some(PAIRS),
+        ]
+    }
+    #[cfg(not(mortonnet_avx512))]
+    {
+        let _ = avx512;
+        [Some(PAIRS), None, None]
+    }
 }
 
 /// Returns XCR0, whose bits say which registers the system saves.
@@ -184,6 +216,130 @@ vector!(
     _mm256_cvtepi32_ps
 );
 
+/// Products of 16-bit integers, two to a sum. Twelve sums, two vectors of weights, a value and a
+/// product fit the sixteen registers.
+const PAIRS: WholeKernels = WholeKernels {
+    name: "avx2",
+    lanes: Pairs::LANES,
+    group: Pairs::GROUP,
+    affine: whole::affine::<Pairs, 6, 3, 2>,
+};
+
+/// Defines a vector of sums, as `$name($type)`.
+macro_rules! dot {
+    ($name:ident, $features:literal, $type:ty, $float:ident, $group:literal, $splat:ident,
+     $load:ident, $or:ident, $floats:ident, |$sums:ident, $values:ident, $weights:ident| $dot:expr,
+     |$bits:ident, $to:ident| $pack:expr, |$from:ident, $count:ident| $some:expr) => {
+        #[derive(Clone, Copy)]
+        struct $name($type);
+
+        // SAFETY of the bodies: the trait's promise.
+        impl Dot for $name {
+            const LANES: usize = $float::LANES;
+            const GROUP: usize = $group;
+            type Float = $float;
+
+            inlined! {
+                fn splat(group: u32) { $name($splat(group as i32)) }
+                fn load(from: *const u32) { $name($load(from.cast())) }
+                fn dot(self, $name($values): Self, $name($weights): Self) {
+                    { let $sums = self.0; $name($dot) }
+                }
+                fn or(self, $name(other): Self) { $name($or(self.0, other)) }
+                fn pack($float($bits): $float, $to: *mut u8) { $name($pack) }
+            }
+
+            #[inline(always)]
+            unsafe fn floats(self) -> $float {
+                // SAFETY: the trait's promise.
+                unsafe { $float($floats(self.0)) }
+            }
+
+            #[inline(always)]
+            unsafe fn load_first($from: *const f32, $count: usize) -> $float {
+                // SAFETY: the trait's promise.
+                unsafe { $float($some) }
+            }
+
+            #[inline(always)]
+            unsafe fn any(self) -> u32 {
+                // SAFETY: a vector is its lanes.
+                let lanes: [u32; $float::LANES] = unsafe { std::mem::transmute(self.0) };
+                lanes.iter().fold(0, |all, bits| all | bits)
+            }
+
+            #[inline(always)]
+            unsafe fn pack_records(
+                whole: &WholeSubproblem<'_>,
+                records: Range<usize>,
+                to: &mut Packed,
+            ) -> (PackedRuns, u32) {
+                #[target_feature(enable = $features)]
+                #[inline(never)]
+                unsafe fn pack(
+                    whole: &WholeSubproblem<'_>,
+                    records: Range<usize>,
+                    to: &mut Packed,
+                ) -> (PackedRuns, u32) {
+                    // SAFETY: the caller's promise is passed on.
+                    unsafe { whole::pack_records::<$name>(whole, records, to) }
+                }
+                // SAFETY: the caller's promise is passed on.
+                unsafe { pack(whole, records, to) }
+            }
+
+            // As `Vector::tile` above.
+            #[inline(always)]
+            unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>) {
+                #[target_feature(enable = $features)]
+                #[inline(never)]
+                unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>) {
+                    // SAFETY: the caller's promise is passed on.
+                    unsafe { whole::tile::<$name, M, N>(place) }
+                }
+                // SAFETY: the caller's promise is passed on.
+                unsafe { tile::<M, N>(place) }
+            }
+        }
+    };
+}
+
+dot!(
+    Pairs,
+    "avx2,fma",
+    __m256i,
+    F32x8,
+    2,
+    _mm256_set1_epi32,
+    _mm256_loadu_si256,
+    _mm256_or_si256,
+    _mm256_cvtepi32_ps,
+    |sums, values, weights| _mm256_add_epi32(sums, _mm256_madd_epi16(values, weights)),
+    |floats, to| {
+        let numbers = _mm256_sub_epi32(_mm256_castps_si256(floats), _mm256_set1_epi32(ONE_BITS));
+        let pairs = _mm256_packs_epi32(numbers, numbers);
+        let pairs = _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(pairs));
+        _mm_storeu_si128(to.cast(), pairs);
+        _mm256_add_epi32(numbers, _mm256_set1_epi32(256))
+    },
+    |from, count| _mm256_maskload_ps(from, first_of_8(count))
+);
+
+/// Returns a mask of the first `count` of eight lanes.
+///
+/// SAFETY: the CPU has AVX2.
+#[inline(always)]
+unsafe fn first_of_8(count: usize) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), lanes)
+    }
+}
+
+/// The bits of [`whole::ONE`].
+const ONE_BITS: i32 = whole::ONE.to_bits() as i32;
+
 /// The intrinsics of AVX-512 are stable since Rust 1.89. build.rs sets the cfg for such compilers.
 #[cfg(mortonnet_avx512)]
 #[allow(clippy::incompatible_msrv)]
@@ -250,5 +406,67 @@ mod avx512 {
         _mm_loadu_si128,
         _mm512_cvtepi8_epi32,
         _mm512_cvtepi32_ps
+    );
+
+    /// Products of bytes, four to a sum. The tiles are those of floats.
+    pub(super) const VNNI: WholeKernels = WholeKernels {
+        name: "avx512vnni",
+        lanes: Bytes512::LANES,
+        group: Bytes512::GROUP,
+        affine: whole::affine::<Bytes512, 8, 4, 3>,
+    };
+
+    /// Products of bytes for CPUs without AVX-512.
+    pub(super) const AVX_VNNI: WholeKernels = WholeKernels {
+        name: "avxvnni",
+        lanes: Bytes256::LANES,
+        group: Bytes256::GROUP,
+        affine: whole::affine::<Bytes256, 6, 3, 2>,
+    };
+
+    dot!(
+        Bytes512,
+        "avx512f,avx512bw,avx512vnni,avx2,fma",
+        __m512i,
+        F32x16,
+        4,
+        _mm512_set1_epi32,
+        _mm512_loadu_si512,
+        _mm512_or_si512,
+        _mm512_cvtepi32_ps,
+        |sums, values, weights| _mm512_dpbusd_epi32(sums, values, weights),
+        |floats, to| {
+            let one = _mm512_set1_epi32(ONE_BITS);
+            let numbers = _mm512_sub_epi32(_mm512_castps_si512(floats), one);
+            _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(numbers));
+            numbers
+        },
+        |from, count| _mm512_maskz_loadu_ps((1 << count) - 1, from)
+    );
+
+    dot!(
+        Bytes256,
+        "avxvnni,avx2,fma",
+        __m256i,
+        F32x8,
+        4,
+        _mm256_set1_epi32,
+        _mm256_loadu_si256,
+        _mm256_or_si256,
+        _mm256_cvtepi32_ps,
+        |sums, values, weights| _mm256_dpbusd_avx_epi32(sums, values, weights),
+        |floats, to| {
+            let one = _mm256_set1_epi32(ONE_BITS);
+            let numbers = _mm256_sub_epi32(_mm256_castps_si256(floats), one);
+            let pairs = _mm256_packus_epi32(numbers, numbers);
+            let bytes = _mm256_packus_epi16(pairs, pairs);
+            let (low, high) = (
+                _mm256_castsi256_si128(bytes),
+                _mm256_extracti128_si256::<1>(bytes),
+            );
+            _mm_storel_epi64(to.cast(), _mm_unpacklo_epi32(low, high));
+            numbers
+        },
+        |from, count| _mm256_maskload_ps(from, first_of_8(count))
     );
 }

@@ -1,0 +1,271 @@
+//! Models of 8-bit integers, whose values are whole numbers held in floats. The scaling behind a
+//! layer becomes part of the layer's step. Layers whose values and weights are small whole numbers
+//! get kernels for them.
+
+use super::check::BufferRows;
+use super::dense::Dense;
+use super::images;
+use super::micro::{Bounds, ROOM, Rescale, WholeKernels, WholeWeights};
+use super::steps::{Action, Finish, HostStep, Place};
+use crate::ir::graph::Shape;
+use crate::ir::network::Activation;
+use std::ops::Range;
+
+#[cfg(test)]
+mod tests;
+
+/// A layer as the kernels for whole numbers take it.
+pub(crate) struct WholeLayer {
+    pub(super) kernels: WholeKernels,
+    pub(super) weights: WholeWeights,
+    /// Changes no sum but clamps it to the bounds of the layer's activation, if the activation has
+    /// any. For layers without a scaling.
+    pub(super) unscaled: Rescale,
+}
+
+/// The largest whole number, positive or negative, of a bias. With the products of [`ROOM`] groups
+/// it stays below 2³¹.
+const MOST_BIAS: f32 = (1 << 30) as f32;
+
+/// Adds scalings to the layers before them, and gives layers of whole numbers their kernels.
+/// Networks of floats have no step that rounds, and stay as they are.
+pub(super) fn prepare(steps: &mut [HostStep], rows: BufferRows<'_>) {
+    let rounds = |s: &HostStep| matches!(&s.action, Action::Scale { finish, .. } if finish.rounds);
+    if !steps.iter().any(rounds) {
+        return;
+    }
+    for i in 1..steps.len() {
+        join(steps, i, rows);
+    }
+    let kernels: Vec<WholeKernels> = WholeKernels::all().collect();
+    let mut contents = Contents::default();
+    for step in steps {
+        let read = contents.of(step.from);
+        if let Action::Affine(dense) | Action::Convolution(dense, _) = &mut step.action {
+            dense.whole =
+                read.and_then(|values| kernels.iter().find_map(|k| layer(dense, k, &values)));
+        }
+        contents.write(step);
+    }
+}
+
+/// Makes the scaling in step `i` part of the layer in the step before. Step `i` then does nothing.
+fn join(steps: &mut [HostStep], i: usize, rows: BufferRows<'_>) {
+    let between = steps[i].from;
+    let others = steps.iter().enumerate();
+    let mut others = others.filter(|&(n, s)| n != i && n + 1 != i && s.touches(between));
+    let (layer, to) = (&steps[i - 1], steps[i].to);
+    let alone = matches!(between, Place::Hidden(_)) && others.next().is_none();
+    if !alone || layer.to != between || layer.from == to || to == between {
+        return;
+    }
+    let Some((rescale, end)) = scaling(&layer.action, &steps[i].action) else {
+        return;
+    };
+    if end > rows.of(to) {
+        return;
+    }
+    match &mut steps[i - 1].action {
+        Action::Affine(dense) | Action::Convolution(dense, _) => dense.rescale = Some(rescale),
+        Action::Windows { rescale: of, .. } => *of = Some(rescale),
+        _ => return,
+    }
+    steps[i - 1].to = to;
+    steps[i].from = to;
+    steps[i].action = Action::Activate(Activation::None);
+}
+
+/// Returns the scaling of a layer's sums by the step behind it, and the end of the rows that the
+/// layer writes. `None` if the steps cannot be one.
+fn scaling(layer: &Action, step: &Action) -> Option<(Rescale, usize)> {
+    let Action::Scale {
+        factors,
+        biases: Some(summands),
+        moves,
+        finish,
+    } = step
+    else {
+        return None;
+    };
+    // The first row, the channels of a pixel with and without padding, the pixels and the end. An
+    // affine layer has no channels without padding, but the scaling has as many as it scales.
+    let (activation, first, padded, channels, pixels, end) = match layer {
+        Action::Affine(dense) => {
+            let rows = dense.biases.len();
+            (dense.activation, 0, rows, moves.len(), 1, rows)
+        }
+        Action::Convolution(Dense { activation, .. }, geometry)
+        | Action::Windows {
+            weights: Some(_),
+            activation,
+            geometry,
+            ..
+        } => {
+            let (image, shape) = geometry.output;
+            let all = Shape {
+                c: image.pixel,
+                ..shape
+            };
+            let end = images::end(image, all);
+            (
+                *activation,
+                image.first,
+                image.pixel,
+                shape.c,
+                shape.w * shape.h,
+                end,
+            )
+        }
+        _ => return None,
+    };
+    let bounds = Bounds::of(finish.activation)?;
+    // Padding becomes 0, and has to stay 0.
+    if activation != Activation::None || !(bounds.least..=bounds.largest).contains(&0.0) {
+        return None;
+    }
+    if channels > padded || moves.len() != channels * pixels {
+        return None;
+    }
+    let [factor, summand] = moves.of_channels(first, channels)?;
+    let spread = |values: &[f32], (first, step): (usize, usize)| {
+        let value = |c| {
+            if c < channels {
+                values[first + c * step]
+            } else {
+                0.0
+            }
+        };
+        (0..padded).map(value).collect()
+    };
+    let rescale = Rescale {
+        factors: spread(factors, factor),
+        summands: spread(summands, summand),
+        rounds: finish.rounds,
+        bounds,
+    };
+    Some((rescale, end))
+}
+
+/// Returns the layer for kernels of whole numbers, if its operand has whole numbers in `values`.
+/// `None` if weights, biases or sizes do not fit the kernels.
+fn layer(dense: &Dense, kernels: &WholeKernels, values: &Range<i32>) -> Option<WholeLayer> {
+    let (rows, panel, lanes) = (dense.biases.len(), dense.panel, kernels.lanes);
+    let (groups, allowed) = (kernels.groups(dense.inputs), kernels.weights());
+    let low = kernels.low(values)?;
+    let whole = |x: f32| is_whole(x) && x.abs() <= MOST_BIAS;
+    if groups > ROOM || rows % lanes != 0 || !dense.biases.iter().copied().all(whole) {
+        return None;
+    }
+    let mut weights = WholeWeights {
+        groups: vec![0; rows * groups],
+        start: dense.biases.iter().map(|&b| b as i32).collect(),
+        low: low as f32,
+    };
+    let bits = 32 / kernels.group;
+    let mask = u32::MAX >> (32 - bits);
+    let stored = dense.scaled_weights();
+    for row in 0..rows {
+        let from = &stored[row / panel * panel * dense.columns + row % panel..];
+        let to = row / lanes * lanes * groups + row % lanes;
+        let mut sum = 0;
+        for k in 0..dense.inputs {
+            let weight = from[k * panel];
+            if !is_whole(weight) || !allowed.contains(&(weight as i32)) {
+                return None;
+            }
+            let number = weight as i32;
+            sum += number;
+            let at = to + k / kernels.group * lanes;
+            weights.groups[at] |= (number as u32 & mask) << (k % kernels.group * bits);
+        }
+        weights.start[row] += sum * low;
+    }
+    let unscaled = Rescale {
+        factors: vec![1.0; rows],
+        summands: vec![0.0; rows],
+        rounds: false,
+        bounds: Bounds::of(dense.activation).unwrap_or(Bounds::NONE),
+    };
+    Some(WholeLayer {
+        kernels: *kernels,
+        weights,
+        unscaled,
+    })
+}
+
+/// True for whole numbers of 32 bits. A conversion is faster than the function `fract` of most
+/// targets.
+fn is_whole(x: f32) -> bool {
+    x as i32 as f32 == x
+}
+
+/// The whole numbers in the buffers.
+#[derive(Default)]
+struct Contents {
+    /// The buffers that steps have written. `None` for values that may be no whole numbers.
+    written: Vec<(Place, Option<Range<i32>>)>,
+}
+
+impl Contents {
+    /// Returns the whole numbers that may be in a buffer, 0 among them. `None` if there may be
+    /// other values.
+    fn of(&self, place: Place) -> Option<Range<i32>> {
+        let found = self.written.iter().find(|(p, _)| *p == place);
+        found.and_then(|(_, values)| values.clone())
+    }
+
+    /// Takes note of what a step writes. Several steps may write rows of one buffer.
+    fn write(&mut self, step: &HostStep) {
+        let limited = |rounds: bool, activation| {
+            let bounds = Bounds::of(activation).filter(|_| rounds)?;
+            range(bounds)
+        };
+        let values = match &step.action {
+            Action::ArgMax(_) | Action::Activate(Activation::None) => return,
+            Action::Affine(Dense { rescale, .. })
+            | Action::Convolution(Dense { rescale, .. }, _)
+            | Action::Windows {
+                weights: Some(_),
+                rescale,
+                ..
+            } => rescale
+                .as_ref()
+                .filter(|r| r.rounds)
+                .and_then(|r| range(r.bounds)),
+            Action::Windows {
+                operation: super::WindowOp::Max,
+                activation: Activation::None,
+                ..
+            } => self.of(step.from),
+            &Action::Scale {
+                finish: Finish { rounds, activation },
+                ..
+            }
+            | &Action::Combine {
+                finish: Finish { rounds, activation },
+                ..
+            } => limited(rounds, activation),
+            &Action::Gather { value, .. } => {
+                let filled = range(Bounds::both(value));
+                self.of(step.from).zip(filled).map(|(a, b)| union(a, b))
+            }
+            _ => None,
+        };
+        match self.written.iter_mut().find(|(place, _)| *place == step.to) {
+            Some((_, before)) => *before = before.take().zip(values).map(|(a, b)| union(a, b)),
+            None => self.written.push((step.to, values)),
+        }
+    }
+}
+
+fn union(a: Range<i32>, b: Range<i32>) -> Range<i32> {
+    a.start.min(b.start)..a.end.max(b.end)
+}
+
+/// Returns the range of the whole numbers in bounds, and of 0. `None` for other bounds than small
+/// whole numbers.
+fn range(bounds: Bounds) -> Option<Range<i32>> {
+    let small = |x: f32| (is_whole(x) && x.abs() < 65536.0).then_some(x as i32);
+    let (least, largest) = (small(bounds.least)?, small(bounds.largest)?);
+    Some(least.min(0)..largest.max(0) + 1)
+}
