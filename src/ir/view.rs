@@ -297,7 +297,7 @@ impl Image {
 
 /// The largest height, width or step of images and windows. A kernel's argument has two such
 /// numbers in 32 bits.
-pub(crate) const MOST_SIDE: usize = (1 << 15) - 1;
+pub(crate) const MOST_SIDE: usize = (1 << 16) - 1;
 
 /// The images that a kernel reads and writes, and its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -347,7 +347,7 @@ impl Geometry {
         ]
     }
 
-    /// Returns true if heights, widths, strides, dilations and borders are below 2^15. Two of them
+    /// Returns true if heights, widths, strides, dilations and borders are below 2^16. Two of them
     /// share a 32-bit word of the kernels' argument.
     pub(crate) fn fits(&self) -> bool {
         let ((_, from), (_, to)) = (self.input, self.output);
@@ -502,7 +502,7 @@ mod tests {
             },
             ..geometry
         };
-        let most = (1 << 15) - 1;
+        let most = (1 << 16) - 1;
         assert!(geometry.fits() && wide(most).fits() && !wide(most + 1).fits());
         assert!(dilated(most).fits() && !dilated(most + 1).fits());
     }

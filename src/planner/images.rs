@@ -383,7 +383,7 @@ impl<'l> Planner<'l> {
         geometry: Geometry,
     ) -> Option<Draft<'l>> {
         if !geometry.fits() {
-            self.mistake(last, "sizes of images and windows are below 32768");
+            self.mistake(last, "sizes of images and windows are below 65536");
             return None;
         }
         Some(Draft {

@@ -149,8 +149,8 @@ fn scaling(layer: &Action, step: &Action) -> Option<(Rescale, usize)> {
 /// Returns the layer for kernels of whole numbers, if its operand has whole numbers in `values`.
 /// `None` if weights, biases or sizes do not fit the kernels.
 fn layer(dense: &Dense, kernels: &WholeKernels, values: &Range<i32>) -> Option<WholeLayer> {
-    let (rows, panel, lanes) = (dense.biases.len(), dense.panel, kernels.lanes);
-    let (groups, allowed) = (kernels.groups(dense.inputs), kernels.weights());
+    let (rows, lanes) = (dense.biases.len(), kernels.lanes);
+    let groups = kernels.groups(dense.inputs);
     let low = kernels.low(values)?;
     let whole = |x: f32| is_whole(x) && x.abs() <= MOST_BIAS;
     if groups > ROOM || rows % lanes != 0 || !dense.biases.iter().copied().all(whole) {
@@ -161,24 +161,8 @@ fn layer(dense: &Dense, kernels: &WholeKernels, values: &Range<i32>) -> Option<W
         start: dense.biases.iter().map(|&b| b as i32).collect(),
         low: low as f32,
     };
-    let bits = 32 / kernels.group;
-    let mask = u32::MAX >> (32 - bits);
-    let stored = dense.scaled_weights();
-    for row in 0..rows {
-        let from = &stored[row / panel * panel * dense.columns + row % panel..];
-        let to = row / lanes * lanes * groups + row % lanes;
-        let mut sum = 0;
-        for k in 0..dense.inputs {
-            let weight = from[k * panel];
-            if !is_whole(weight) || !allowed.contains(&(weight as i32)) {
-                return None;
-            }
-            let number = weight as i32;
-            sum += number;
-            let at = to + k / kernels.group * lanes;
-            weights.groups[at] |= (number as u32 & mask) << (k % kernels.group * bits);
-        }
-        weights.start[row] += sum * low;
+    if !pack(dense, kernels, low, &mut weights) {
+        return None;
     }
     let unscaled = Rescale {
         factors: vec![1.0; rows],
@@ -191,6 +175,34 @@ fn layer(dense: &Dense, kernels: &WholeKernels, values: &Range<i32>) -> Option<W
         weights,
         unscaled,
     })
+}
+
+/// Packs the weights of a layer into groups, and counts the operand from `low`. Returns false if a
+/// weight does not fit the kernels.
+fn pack(dense: &Dense, kernels: &WholeKernels, low: i32, to: &mut WholeWeights) -> bool {
+    let (rows, panel, lanes) = (dense.biases.len(), dense.panel, kernels.lanes);
+    let (groups, allowed) = (kernels.groups(dense.inputs), kernels.weights());
+    let (bits, stored) = (32 / kernels.group, dense.scaled_weights());
+    let mask = u32::MAX >> (32 - bits);
+    let mut fit = true;
+    for first in (0..rows).step_by(lanes) {
+        let from = first / panel * panel * dense.columns + first % panel;
+        let of_lanes = &mut to.groups[first * groups..][..lanes * groups];
+        let start = &mut to.start[first..][..lanes];
+        for (g, group) in of_lanes.chunks_exact_mut(lanes).enumerate() {
+            let columns = g * kernels.group..dense.inputs.min((g + 1) * kernels.group);
+            for (k, shift) in columns.zip((0..).step_by(bits)) {
+                let column = stored[from + k * panel..][..lanes].iter();
+                for ((&weight, group), start) in column.zip(&mut *group).zip(&mut *start) {
+                    let number = weight as i32;
+                    fit &= number as f32 == weight && allowed.contains(&number);
+                    *start = start.wrapping_add(number.wrapping_mul(low));
+                    *group |= (number as u32 & mask) << shift;
+                }
+            }
+        }
+    }
+    fit
 }
 
 /// True for whole numbers of 32 bits. A conversion is faster than the function `fract` of most

@@ -877,6 +877,12 @@ def with_integers(g):
                     )
                     g.scales[q] = (scale, zero, axis)
                     node.inputs[i] = q
+            # XNNPACK takes smaller ratios only. The vector code of LiteRT's own kernels overflows
+            # 16 bits, so its results differ from those of its other code.
+            of = [g.scales[name][0][0] for name in node.inputs]
+            most = of[0] * of[1] if node.op == "MUL" else max(of)
+            if most / g.scales[out][0][0] >= 256:
+                raise Unfit("LiteRT overflows")
     for name in g.live:
         g.kinds[name] = "int8"
     for node in g.nodes:

@@ -507,6 +507,23 @@ def splits():
     save("splits", function(f, 6, 6, 2), records(6, 6, 2))
 
 
+def choice():
+    """IF inside IF: both branches of a condition that the record decides, and one of a constant."""
+    w = [tf.constant(random.normal(0, 0.5, (9, 9)), tf.float32) for _ in range(5)]
+
+    def inner(x, y):
+        return tf.cond(x[0, 0] < 0.0, lambda: tf.nn.relu(y @ w[2]), lambda: tf.tanh(y @ w[3]) * 2.0)
+
+    def f(x):
+        y = x @ w[0]
+        y = tf.cond(tf.reduce_sum(y) > 0.0, lambda: inner(x, tf.nn.relu(y)), lambda: y @ w[1] - x)
+        return tf.nn.softmax(y @ w[4])
+
+    concrete = tf.function(f).get_concrete_function(tf.TensorSpec([1, 9], tf.float32))
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete])
+    save("choice", converter.convert(), records(9))
+
+
 for make in (
     cnn,
     residual,
@@ -520,5 +537,6 @@ for make in (
     refused,
     several,
     splits,
+    choice,
 ):
     make()

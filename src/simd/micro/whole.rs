@@ -199,9 +199,6 @@ pub(super) struct PackedRuns {
 
 /// Packs some records, and returns their bits as [`pack`] does.
 ///
-/// Runs of whole groups are packed where they are. If they overlap, as those of neighbouring
-/// windows do, their values are packed once. Other runs are packed one after the other.
-///
 /// SAFETY: as [`affine`]. The records have at most [`ROOM`] groups.
 #[inline(always)]
 pub(super) unsafe fn pack_records<D: Dot>(
@@ -211,11 +208,9 @@ pub(super) unsafe fn pack_records<D: Dot>(
 ) -> (PackedRuns, u32) {
     let (sub, low, size) = (&whole.sub, whole.weights.low, 4 / D::GROUP);
     let inputs = sub.layer.inputs;
-    let groups = to.groups.as_mut_ptr().cast::<u32>();
-    let offsets = to.offsets.as_mut_ptr().cast::<u16>();
     let packed = PackedRuns {
-        groups,
-        offsets,
+        groups: to.groups.as_mut_ptr().cast(),
+        offsets: to.offsets.as_mut_ptr().cast(),
         records: records.len(),
         runs: 1,
         length: inputs.div_ceil(D::GROUP),
@@ -223,57 +218,85 @@ pub(super) unsafe fn pack_records<D: Dot>(
     // SAFETY: the caller's promise.
     unsafe {
         let mut bits = D::splat(0);
-        let at = |group: usize| groups.add(group).cast::<u8>();
-        if let Some(Runs { table, length }) = sub.runs
-            && length % D::GROUP == 0
-        {
-            // The next free group, and the packed values that end there.
-            let (mut free, mut start, mut end) = (0, std::ptr::null(), std::ptr::null());
-            let mut offset = offsets;
-            for run in 0..inputs / length {
-                for n in records.clone() {
-                    let from: *const f32 = *table.add(run * sub.records + n);
-                    let last = from.wrapping_add(length);
-                    if from < start || from > end || (last as usize - start as usize) % 16 != 0 {
-                        (start, end) = (from, from);
-                    }
-                    if last > end {
-                        let count = (last as usize - end as usize) / size_of::<f32>();
-                        bits = pack(bits, end, at(free), count, low);
-                        free += count / D::GROUP;
-                        end = last;
-                    }
-                    let behind = (end as usize - from as usize) / size_of::<f32>() / D::GROUP;
-                    *offset = (free - behind) as u16;
-                    offset = offset.add(1);
-                }
+        match sub.runs {
+            Some(runs) if runs.length % D::GROUP == 0 => {
+                bits = pack_runs(bits, whole, &runs, records, to);
+                let packed = PackedRuns {
+                    runs: inputs / runs.length,
+                    length: runs.length / D::GROUP,
+                    ..packed
+                };
+                return (packed, bits.any());
             }
-            let packed = PackedRuns {
-                runs: inputs / length,
-                length: length / D::GROUP,
-                ..packed
-            };
-            return (packed, bits.any());
+            _ => {}
         }
         for (i, n) in records.enumerate() {
             let first = i * packed.length;
-            *offsets.add(i) = first as u16;
+            to.offsets
+                .as_mut_ptr()
+                .cast::<u16>()
+                .add(i)
+                .write(first as u16);
+            let to = to.groups.as_mut_ptr().cast::<u32>().add(first).cast::<u8>();
             match sub.runs {
                 None => {
                     let from = sub.x.add(n * sub.x_stride);
-                    bits = pack(bits, from, at(first), inputs, low);
+                    bits = pack(bits, from, to, inputs, low);
                 }
                 Some(Runs { table, length }) => {
                     for run in 0..inputs / length {
                         let from = *table.add(run * sub.records + n);
-                        let to = at(first).add(run * length * size);
-                        bits = pack(bits, from, to, length, low);
+                        bits = pack(bits, from, to.add(run * length * size), length, low);
                     }
                 }
             }
         }
         (packed, bits.any())
     }
+}
+
+/// Packs runs of whole groups, and adds their bits to `bits` as [`pack`] does. If runs overlap, as
+/// those of neighbouring windows do, their values are packed once.
+///
+/// SAFETY: as [`pack_records`].
+#[inline(always)]
+unsafe fn pack_runs<D: Dot>(
+    mut bits: D,
+    whole: &WholeSubproblem<'_>,
+    &Runs { table, length }: &Runs,
+    records: Range<usize>,
+    to: &mut Packed,
+) -> D {
+    let (sub, low) = (&whole.sub, whole.weights.low);
+    let (groups, mut offset) = (
+        to.groups.as_mut_ptr().cast::<u32>(),
+        to.offsets.as_mut_ptr().cast::<u16>(),
+    );
+    // The next free group, and the values that are packed before it.
+    let (mut free, mut start, mut end) = (0, std::ptr::null(), std::ptr::null());
+    let floats = |from: *const f32, to: *const f32| (to as usize - from as usize) / 4;
+    for run in 0..sub.layer.inputs / length {
+        for n in records.clone() {
+            // SAFETY: the caller's promise. No run takes more groups than it has.
+            unsafe {
+                let from: *const f32 = *table.add(run * sub.records + n);
+                let last = from.wrapping_add(length);
+                // A run that continues the packed values must do so with whole groups.
+                if from < start || from > end || floats(start, last) % 4 != 0 {
+                    (start, end) = (from, from);
+                }
+                if last > end {
+                    let count = floats(end, last);
+                    bits = pack(bits, end, groups.add(free).cast(), count, low);
+                    free += count / D::GROUP;
+                    end = last;
+                }
+                *offset = (free - floats(from, end) / D::GROUP) as u16;
+                offset = offset.add(1);
+            }
+        }
+    }
+    bits
 }
 
 /// The vectors of rows in a tile of a single record.

@@ -6,6 +6,7 @@
 //! which axis of the tensor each of its axes is. So it is transposed only where an operation needs
 //! another order.
 
+mod branches;
 mod flat;
 mod integers;
 mod ops;
@@ -33,7 +34,7 @@ use tensor::{Conversion, TfliteTensor};
 
 /// The supported operators: code in the schema, name, number of the options' table (0: its options
 /// do not matter).
-const OPS: [(i32, &str, u8); 89] = [
+const OPS: [(i32, &str, u8); 90] = [
     (0, "ADD", 11),
     (1, "AVERAGE_POOL_2D", 5),
     (2, "CONCATENATION", 10),
@@ -115,6 +116,7 @@ const OPS: [(i32, &str, u8); 89] = [
     (114, "QUANTIZE", 0),
     (116, "ROUND", 0),
     (117, "HARD_SWISH", 0),
+    (118, "IF", 92),
     (123, "SELECT_V2", 0),
     (124, "DENSIFY", 0),
     (126, "BATCH_MATMUL", 101),
@@ -129,7 +131,7 @@ const OPS: [(i32, &str, u8); 89] = [
 const OF_CONSTANTS: [&str; 1] = ["REDUCE_PROD"];
 
 /// Operators that are not supported: code in the schema, name, advice.
-const INSTEAD: [(i32, &str, &str); 31] = [
+const INSTEAD: [(i32, &str, &str); 30] = [
     (7, "EMBEDDING_LOOKUP", TEXTS),
     (12, "L2_POOL_2D", OTHER_POOL),
     (13, "LOCAL_RESPONSE_NORMALIZATION", BATCH_NORM),
@@ -150,7 +152,6 @@ const INSTEAD: [(i32, &str, &str); 31] = [
     (94, "FILL", ""),
     (107, "GATHER_ND", ""),
     (109, "WHERE", ""),
-    (118, "IF", "convert the model without a choice"),
     (119, "WHILE", "convert the model with the loop unrolled"),
     (120, "NON_MAX_SUPPRESSION_V4", END),
     (121, "NON_MAX_SUPPRESSION_V5", END),
@@ -229,7 +230,7 @@ struct Operator<'b> {
     kind: u8,
 }
 
-/// The one subgraph of a model.
+/// A subgraph of a model: the network, or a branch of it.
 struct Subgraph<'b> {
     tensors: Vec<TfliteTensor<'b>>,
     inputs: Vec<i32>,
@@ -240,10 +241,14 @@ struct Subgraph<'b> {
 }
 
 impl<'b> Subgraph<'b> {
-    /// Reads the only subgraph of a model. `left` limits the memory of its vectors
-    /// ([`flat::most`]).
-    /// Values of 8-bit integers are computed as integers if `whole` is true.
-    fn read(bytes: &'b [u8], left: &'b Cell<usize>, whole: bool) -> Result<Subgraph<'b>, String> {
+    /// Reads the subgraphs of a model. The first one is the network. `left` limits the memory of
+    /// their vectors ([`flat::most`]). Values of 8-bit integers are computed as integers if `whole`
+    /// is true.
+    fn read(
+        bytes: &'b [u8],
+        left: &'b Cell<usize>,
+        whole: bool,
+    ) -> Result<Vec<Subgraph<'b>>, String> {
         let model = Table::root(bytes, b"TFL3", left)?;
         // Fields of `Model`: 0 version, 1 operator_codes, 2 subgraphs, 4 buffers.
         let version = model.unsigned(0)?;
@@ -251,31 +256,43 @@ impl<'b> Subgraph<'b> {
             return Err(format!("expected version 3 of the schema, found {version}"));
         }
         let (codes, subgraphs, buffers) = (model.tables(1)?, model.tables(2)?, model.tables(4)?);
-        let [subgraph] = subgraphs[..] else {
-            return Err(format!(
-                "expected one subgraph, found {}: convert a model of one function (one \
-                 signature), without choices and loops",
-                subgraphs.len()
-            ));
-        };
         // Fields of `SubGraph`: 0 tensors, 1 inputs, 2 outputs, 3 operators.
-        let tensors = subgraph.tables(0)?;
-        let tensors = tensors
+        let read = |(number, subgraph): (usize, &Table<'b>)| {
+            let tensors = subgraph.tables(0)?;
+            let tensors = tensors
+                .iter()
+                .enumerate()
+                .map(|(i, t)| TfliteTensor::read(i, t, &buffers, bytes, whole));
+            let operators = subgraph
+                .tables(3)?
+                .iter()
+                .map(|o| Operator::read(o, &codes))
+                .collect::<Result<_, _>>()?;
+            Ok(Subgraph {
+                tensors: tensors.collect::<Result<_, _>>()?,
+                inputs: subgraph.ints(1)?,
+                outputs: subgraph.ints(2)?,
+                operators,
+                signature: match number {
+                    0 => signature(&model)?,
+                    _ => HashMap::new(),
+                },
+            })
+        };
+        let graphs: Vec<Subgraph<'b>> = subgraphs
             .iter()
             .enumerate()
-            .map(|(i, t)| TfliteTensor::read(i, t, &buffers, bytes, whole));
-        let operators = subgraph
-            .tables(3)?
-            .iter()
-            .map(|o| Operator::read(o, &codes))
-            .collect::<Result<_, _>>()?;
-        Ok(Subgraph {
-            tensors: tensors.collect::<Result<_, _>>()?,
-            inputs: subgraph.ints(1)?,
-            outputs: subgraph.ints(2)?,
-            operators,
-            signature: signature(&model)?,
-        })
+            .map(read)
+            .collect::<Result<_, String>>()?;
+        match &graphs[..] {
+            [_] => Ok(graphs),
+            [network, ..] if branches::chooses(&network.operators) => Ok(graphs),
+            _ => Err(format!(
+                "expected one subgraph, or branches of IF behind it, found {}: convert a model of \
+                 one function (one signature), without loops",
+                graphs.len()
+            )),
+        }
     }
 
     /// Tensor number `i`, or `None` if the model has no such tensor.
@@ -387,7 +404,7 @@ pub(super) fn read(
         files,
         mistakes,
         |place, _, mistakes| match Subgraph::read(source.bytes, &left, place.integers) {
-            Ok(graph) => lower(&graph, place, mistakes),
+            Ok(graphs) => lower(&graphs, place, mistakes),
             Err(e) => {
                 mistakes.add(place.file, e);
                 None
@@ -398,16 +415,20 @@ pub(super) fn read(
 
 /// Makes a draft of a model. All mistakes are reported. If a fixed first size cannot be the number
 /// of records, the whole input is one record.
-fn lower(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) -> Option<Lowered> {
+fn lower(
+    graphs: &[Subgraph<'_>],
+    place: &ModelPlace<'_>,
+    mistakes: &mut Mistakes,
+) -> Option<Lowered> {
     let before = mistakes.lines.len();
-    let first = lower_graph(graph, place, false, mistakes);
+    let first = lower_graph(graphs, place, false, mistakes);
     let mut lowered = first.lowered;
     if first.supposed && mistakes.lines.len() > before {
         mistakes.lines.truncate(before);
-        lowered = lower_graph(graph, place, true, mistakes).lowered;
+        lowered = lower_graph(graphs, place, true, mistakes).lowered;
     }
     if lowered.is_some() {
-        notes(graph, place, mistakes);
+        notes(&graphs[0], place, mistakes);
     }
     lowered
 }
@@ -423,12 +444,12 @@ struct Attempt {
 /// Makes a draft of a model's graph. If `single` is true, a fixed first size is not taken for the
 /// number of records.
 fn lower_graph(
-    graph: &Subgraph<'_>,
+    graphs: &[Subgraph<'_>],
     place: &ModelPlace<'_>,
     single: bool,
     mistakes: &mut Mistakes,
 ) -> Attempt {
-    let (before, file) = (mistakes.lines.len(), place.file);
+    let (before, file, graph) = (mistakes.lines.len(), place.file, &graphs[0]);
     let inner = graph.operators.iter().flat_map(|o| &o.outputs);
     let wanted = place.wanted(
         graph.outputs.iter().map(|&o| (o, graph.called(o))),
@@ -445,22 +466,14 @@ fn lower_graph(
         None => (None, InputOrder::Chw),
     };
     let needed = graph.needed(wanted.iter().map(|(output, _)| *output));
-    for (i, operator) in graph.operators.iter().enumerate() {
-        if !needed.contains(&i) {
-            continue;
-        }
-        let outputs = outputs_of(graph, i, &mut builder, &mut known, file, mistakes);
-        let mut outputs = outputs.unwrap_or_default().into_iter();
-        let wrong = mistakes.lines.len() > before;
-        for &o in &operator.outputs {
-            let assumed = || {
-                let builder = builder.as_mut().filter(|_| wrong)?;
-                assumed(graph.tensor(o)?, &known, builder)
-            };
-            let value = outputs.next().or_else(assumed);
-            known.insert(o, value.unwrap_or(TfliteValue::Unknown));
-        }
-    }
+    let lowering = Lowering {
+        all: graphs,
+        graph,
+        file,
+        before,
+        depth: 1,
+    };
+    lowering.operators(&needed, &mut builder, &mut known, mistakes);
     let builder = builder.filter(|_| mistakes.lines.len() == before);
     let finished = |builder: Builder| {
         finish(graph, builder, wanted, &known, place.values, order)
@@ -473,22 +486,67 @@ fn lower_graph(
     }
 }
 
+/// A subgraph whose operators are computed.
+#[derive(Clone, Copy)]
+struct Lowering<'g, 'b> {
+    /// The subgraphs of the model.
+    all: &'g [Subgraph<'b>],
+    graph: &'g Subgraph<'b>,
+    file: &'g str,
+    /// The number of mistakes before this attempt.
+    before: usize,
+    /// The number of subgraphs inside each other, this one included.
+    depth: usize,
+}
+
+impl Lowering<'_, '_> {
+    /// Computes the needed operators in order, and adds their outputs to `known`.
+    fn operators(
+        &self,
+        needed: &HashSet<usize>,
+        builder: &mut Option<Builder>,
+        known: &mut HashMap<i32, TfliteValue>,
+        mistakes: &mut Mistakes,
+    ) {
+        let graph = self.graph;
+        for (i, operator) in graph.operators.iter().enumerate() {
+            if !needed.contains(&i) {
+                continue;
+            }
+            let outputs = outputs_of(self, i, builder, known, mistakes);
+            let mut outputs = outputs.unwrap_or_default().into_iter();
+            let wrong = mistakes.lines.len() > self.before;
+            for &o in &operator.outputs {
+                let assumed = || {
+                    let builder = builder.as_mut().filter(|_| wrong)?;
+                    assumed(graph.tensor(o)?, known, builder)
+                };
+                let value = outputs.next().or_else(assumed);
+                known.insert(o, value.unwrap_or(TfliteValue::Unknown));
+            }
+        }
+    }
+}
+
 /// Finds the outputs of operator `i`. Constants are computed now. What depends on the record
 /// becomes nodes of the draft. `None` after a mistake.
 fn outputs_of(
-    graph: &Subgraph<'_>,
+    of: &Lowering<'_, '_>,
     i: usize,
     builder: &mut Option<Builder>,
     known: &mut HashMap<i32, TfliteValue>,
-    file: &str,
     mistakes: &mut Mistakes,
 ) -> Option<Vec<TfliteValue>> {
+    let (graph, file) = (of.graph, of.file);
     let operator = &graph.operators[i];
     let first = operator.outputs.first();
     let name = first.map_or_else(|| format!("operator {i}"), |&o| graph.name(o));
     let place = format!("{file}: operator {i} ({}), output {name}", operator.name());
     let op = check(operator, &place, mistakes)?;
     let inputs = operands(graph, operator, known, &place, mistakes)?;
+    if operator.code == branches::IF {
+        return branches::choice(of, operator, &inputs, builder, (&name, &place), mistakes);
+    }
     let Some(output) = first.and_then(|&o| graph.tensor(o)) else {
         mistakes.add(&place, "damaged: it has no output");
         return None;

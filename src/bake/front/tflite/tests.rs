@@ -170,6 +170,21 @@ fn several_inputs_and_outputs_are_parts_of_one() {
     assert!(network.inputs.is_empty() && network.outputs.is_empty());
 }
 
+/// A condition that the record decides chooses between the outputs of two subgraphs.
+#[test]
+fn both_branches_are_computed() {
+    check(
+        "choice",
+        "9-9-9-9-9-9 above,relu,above,tanh",
+        "affine reshape average_pool scale above relu slice scale above affine affine tanh scale \
+         scale reshape multiply reshape multiply add affine subtract scale multiply reshape \
+         multiply add affine",
+        CLASSES,
+        Outputs::Activated,
+        1e-4,
+    );
+}
+
 /// The interpreter rounds activations to integers. Scores are equal within that rounding, and
 /// classes are equal if the scores are farther apart.
 #[test]
@@ -359,8 +374,8 @@ fn all_that_is_not_supported_is_named_at_once() {
     refused(
         "subgraphs",
         &[
-            "expected one subgraph, found 2: convert a model of one function (one signature), \
-             without choices and loops",
+            "expected one subgraph, or branches of IF behind it, found 2: convert a model of one \
+             function (one signature), without loops",
         ],
     );
     refused(
