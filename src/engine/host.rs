@@ -773,4 +773,99 @@ mod tests {
             );
         }
     }
+
+    /// A scaling that rounds stays behind a convolution of fractions, which may go by tiles. The
+    /// layer behind it, of whole numbers, takes what was rounded.
+    #[test]
+    fn rounding_stays_behind_a_convolution_of_fractions() {
+        use crate::ir::op::{Float, Math};
+        const C: usize = 16;
+        const SIDE: usize = 8;
+        let mut graph = Graph::new(Shape {
+            c: C,
+            h: SIDE,
+            w: SIDE,
+        });
+        let clip = Activation::Clip {
+            low: Float::new(-20.0),
+            high: Float::new(20.0),
+        };
+        let one = Border {
+            top: 1,
+            left: 1,
+            bottom: 1,
+            right: 1,
+        };
+        let window = Window {
+            border: one,
+            ..Window::of((3, 3))
+        };
+        let scale = [(Role::Factors, C, 1), (Role::Biases, C, 1)];
+        let mut value = 0;
+        let mut push = |op: Op, arrays: &[(Role, usize, usize)]| {
+            value = graph.push(format!("{op:?}"), op, &[value], arrays).unwrap();
+        };
+        push(
+            Op::Convolution { window, groups: 1 },
+            &[(Role::Weights, C, 9 * C), (Role::Biases, C, 1)],
+        );
+        push(Op::Scale, &scale);
+        push(Op::Activation(Activation::Math(Math::Round)), &[]);
+        push(Op::Activation(clip), &[]);
+        push(
+            Op::Convolution {
+                window: Window::of((1, 1)),
+                groups: 1,
+            },
+            &[(Role::Weights, C, C), (Role::Biases, C, 1)],
+        );
+        graph.outputs = vec![value].into();
+        let number = |i: usize, n: usize| (i * 7919 % 1009 % n) as f32 - (n / 2) as f32;
+        let first: Vec<f32> = (0..9 * C * C).map(|i| number(i, 7) / 4.0).collect();
+        let second: Vec<f32> = (0..C * C).map(|i| number(i, 9)).collect();
+        let (none, x) = (vec![0.0; C], (0..C * SIDE * SIDE).map(|i| number(i + 3, 5)));
+        let x: Vec<f32> = x.collect();
+        let tensors = [
+            first.clone(),
+            none.clone(),
+            vec![0.125; C],
+            none.clone(),
+            second.clone(),
+            none,
+        ];
+        let network = Network {
+            width: C * SIDE * SIDE,
+            graph,
+            labels: Vec::new().into(),
+            ..crate::baked::network().clone()
+        };
+        let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
+        let library = crate::baked::library();
+        let model = Model::new(network, &tensors, recipe, library, None).unwrap();
+        let mut engine = HostEngine::new(model, 1, false).unwrap();
+        engine.record(0, 0).unwrap().fill(&x);
+        engine.submit(0, 1).unwrap();
+        engine.collect(0).unwrap();
+        let found: Vec<f32> = engine.answer(0, 0).scores.iter().collect();
+        // Elements are channel by channel. All sums are exact, whatever their order.
+        let rounded = |c: usize, y: usize, column: usize| {
+            let taps = (0..9 * C).map(|k| {
+                let (row, of) = (y + k / C / 3, column + k / C % 3);
+                match (1..=SIDE).contains(&row) && (1..=SIDE).contains(&of) {
+                    true => first[c * 9 * C + k] * x[(k % C * SIDE + row - 1) * SIDE + of - 1],
+                    false => 0.0,
+                }
+            });
+            (taps.sum::<f32>() * 0.125)
+                .round_ties_even()
+                .clamp(-20.0, 20.0)
+        };
+        for (i, found) in found.iter().enumerate() {
+            let (c, y, column) = (i / SIDE / SIDE, i / SIDE % SIDE, i % SIDE);
+            let sum: f32 = (0..C)
+                .map(|k| second[c * C + k] * rounded(k, y, column))
+                .sum();
+            assert_eq!(*found, sum, "channel {c}, line {y}, column {column}");
+        }
+    }
 }

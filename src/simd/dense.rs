@@ -67,7 +67,7 @@ impl Dense {
         }) = &self.whole
         {
             let groups = rows * kernels.groups(self.inputs);
-            assert!(weights.groups.len() == groups && rows % kernels.lanes == 0);
+            assert!(weights.groups.len() == groups && self.panel % kernels.lanes == 0);
             assert!(weights.start.len() == rows && all(unscaled));
         }
     }

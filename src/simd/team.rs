@@ -265,12 +265,11 @@ impl Drop for Team {
 }
 
 /// Chooses the fastest micro-kernels whose vectors divide all panels. Turns convolutions into
-/// convolutions by tiles where these are faster.
+/// convolutions by tiles where these are faster, and prepares layers of whole numbers.
 fn with_kernels(
     mut steps: Vec<HostStep>,
     rows: BufferRows<'_>,
 ) -> Result<(Vec<HostStep>, Kernels), Error> {
-    whole::prepare(&mut steps, rows);
     let panels = steps
         .iter()
         .filter_map(|s| s.action.dense().map(|dense| dense.panel));
@@ -285,6 +284,9 @@ fn with_kernels(
             return Err(Error::device("host engine: no kernels for such weights"));
         }
     }
+    // After the tiles, whose weights are fractions: a scaling that joins a convolution would not
+    // reach its tiles.
+    whole::prepare(&mut steps, rows, &kernels);
     Ok((steps, kernels))
 }
 

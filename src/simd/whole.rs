@@ -5,7 +5,7 @@
 use super::check::BufferRows;
 use super::dense::Dense;
 use super::images;
-use super::micro::{Bounds, ROOM, Rescale, WholeKernels, WholeWeights};
+use super::micro::{Bounds, Kernels, ROOM, Rescale, WholeKernels, WholeWeights};
 use super::steps::{Action, Finish, HostStep, Place};
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
@@ -29,7 +29,7 @@ const MOST_BIAS: f32 = (1 << 30) as f32;
 
 /// Adds scalings to the layers before them, and gives layers of whole numbers their kernels.
 /// Networks of floats have no step that rounds, and stay as they are.
-pub(super) fn prepare(steps: &mut [HostStep], rows: BufferRows<'_>) {
+pub(super) fn prepare(steps: &mut [HostStep], rows: BufferRows<'_>, floats: &Kernels) {
     let rounds = |s: &HostStep| matches!(&s.action, Action::Scale { finish, .. } if finish.rounds);
     if !steps.iter().any(rounds) {
         return;
@@ -37,7 +37,9 @@ pub(super) fn prepare(steps: &mut [HostStep], rows: BufferRows<'_>) {
     for i in 1..steps.len() {
         join(steps, i, rows);
     }
-    let kernels: Vec<WholeKernels> = WholeKernels::all().collect();
+    // Threads share rows in whole vectors of the kernels for floats.
+    let fits = |k: &WholeKernels| floats.lanes % k.lanes == 0;
+    let kernels: Vec<WholeKernels> = WholeKernels::all().filter(fits).collect();
     let mut contents = Contents::default();
     for step in steps {
         let read = contents.of(step.from);
@@ -107,6 +109,9 @@ fn scaling(layer: &Action, step: &Action) -> Option<(Rescale, usize)> {
                 ..shape
             };
             let end = images::end(image, all);
+            if matches!(layer, Action::Convolution(dense, _) if dense.biases.len() != image.pixel) {
+                return None;
+            }
             (
                 *activation,
                 image.first,
@@ -153,7 +158,7 @@ fn layer(dense: &Dense, kernels: &WholeKernels, values: &Range<i32>) -> Option<W
     let groups = kernels.groups(dense.inputs);
     let low = kernels.low(values)?;
     let whole = |x: f32| is_whole(x) && x.abs() <= MOST_BIAS;
-    if groups > ROOM || rows % lanes != 0 || !dense.biases.iter().copied().all(whole) {
+    if groups > ROOM || dense.panel % lanes != 0 || !dense.biases.iter().copied().all(whole) {
         return None;
     }
     let mut weights = WholeWeights {

@@ -7,7 +7,7 @@
 
 use super::kernel::Runs;
 use super::vector::Vector;
-use super::{ANY_WEIGHTS, Bounds, Subproblem};
+use super::{Bounds, Subproblem};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -92,7 +92,7 @@ impl WholeKernels {
     /// Returns the kernels that this CPU can run, fastest first.
     pub(crate) fn all() -> impl Iterator<Item = WholeKernels> {
         #[cfg(target_arch = "x86_64")]
-        let special = match ANY_WEIGHTS || cfg!(mortonnet_whole) {
+        let special = match super::ANY_WEIGHTS || cfg!(mortonnet_whole) {
             true => super::x86::whole(),
             false => [None; 3],
         };

@@ -1,6 +1,6 @@
 //! The operator `IF`. A condition that is known at build time chooses one of two subgraphs. Else
-//! both are computed, and the condition chooses between their outputs. That is the same, because
-//! operators only compute.
+//! both are computed, and the condition chooses between their outputs. That is the same where both
+//! are finite, because operators only compute.
 
 use super::{Lowering, Operator, TfliteValue, ops};
 use crate::bake::Mistakes;
@@ -14,8 +14,8 @@ use std::rc::Rc;
 /// The code of `IF`.
 pub(super) const IF: i32 = 118;
 
-/// The most subgraphs inside each other. A damaged model may name a subgraph as its own branch.
-const DEEPEST: usize = 16;
+/// The most branches that are computed. A damaged model may name a subgraph as its own branch.
+const MOST: usize = 256;
 
 /// Computes the outputs of `IF`, from its operands; `None` after a mistake.
 pub(super) fn choice(
@@ -115,10 +115,20 @@ fn outputs(
         mistakes.add(place, format_args!("damaged: it has no subgraph {i}"));
         return None;
     };
-    if of.depth == DEEPEST || graph.inputs.len() != operands.len() {
+    of.branches.set(of.branches.get() + 1);
+    if mistakes.lines.len() > of.before || of.branches.get() > MOST + 1 {
+        return None;
+    }
+    if of.branches.get() > MOST {
+        mistakes.add(
+            place,
+            format_args!("expected at most {MOST} branches, found more"),
+        );
+        return None;
+    }
+    if graph.inputs.len() != operands.len() {
         let e = format_args!(
-            "expected subgraph {i} with {} inputs, and at most {DEEPEST} subgraphs inside each \
-             other; found {} inputs",
+            "expected a branch with {} inputs, found {} in subgraph {i}",
             operands.len(),
             graph.inputs.len()
         );
@@ -143,11 +153,7 @@ fn outputs(
         .zip(operands)
         .map(|(&i, value)| (i, value.clone().unwrap_or(TfliteValue::Unknown)))
         .collect();
-    let inner = Lowering {
-        graph,
-        depth: of.depth + 1,
-        ..*of
-    };
+    let inner = Lowering { graph, ..*of };
     let mut known = known;
     let needed = graph.needed(graph.outputs.iter().copied());
     inner.operators(&needed, builder, &mut known, mistakes);

@@ -471,7 +471,7 @@ fn lower_graph(
         graph,
         file,
         before,
-        depth: 1,
+        branches: &Cell::new(0),
     };
     lowering.operators(&needed, &mut builder, &mut known, mistakes);
     let builder = builder.filter(|_| mistakes.lines.len() == before);
@@ -495,8 +495,8 @@ struct Lowering<'g, 'b> {
     file: &'g str,
     /// The number of mistakes before this attempt.
     before: usize,
-    /// The number of subgraphs inside each other, this one included.
-    depth: usize,
+    /// The number of branches that were computed.
+    branches: &'g Cell<usize>,
 }
 
 impl Lowering<'_, '_> {
