@@ -774,17 +774,13 @@ mod tests {
         }
     }
 
-    /// A scaling that rounds stays behind a convolution of fractions, which may go by tiles. The
-    /// layer behind it, of whole numbers, takes what was rounded.
-    #[test]
-    fn rounding_stays_behind_a_convolution_of_fractions() {
+    /// A convolution of 3 × 3, a scaling that rounds and clamps, and a convolution of 1 × 1.
+    fn rounding_network(c: usize, side: usize) -> Graph {
         use crate::ir::op::{Float, Math};
-        const C: usize = 16;
-        const SIDE: usize = 8;
         let mut graph = Graph::new(Shape {
-            c: C,
-            h: SIDE,
-            w: SIDE,
+            c,
+            h: side,
+            w: side,
         });
         let clip = Activation::Clip {
             low: Float::new(-20.0),
@@ -800,14 +796,14 @@ mod tests {
             border: one,
             ..Window::of((3, 3))
         };
-        let scale = [(Role::Factors, C, 1), (Role::Biases, C, 1)];
+        let scale = [(Role::Factors, c, 1), (Role::Biases, c, 1)];
         let mut value = 0;
         let mut push = |op: Op, arrays: &[(Role, usize, usize)]| {
             value = graph.push(format!("{op:?}"), op, &[value], arrays).unwrap();
         };
         push(
             Op::Convolution { window, groups: 1 },
-            &[(Role::Weights, C, 9 * C), (Role::Biases, C, 1)],
+            &[(Role::Weights, c, 9 * c), (Role::Biases, c, 1)],
         );
         push(Op::Scale, &scale);
         push(Op::Activation(Activation::Math(Math::Round)), &[]);
@@ -817,9 +813,31 @@ mod tests {
                 window: Window::of((1, 1)),
                 groups: 1,
             },
-            &[(Role::Weights, C, C), (Role::Biases, C, 1)],
+            &[(Role::Weights, c, c), (Role::Biases, c, 1)],
         );
         graph.outputs = vec![value].into();
+        graph
+    }
+
+    /// The scores of one record.
+    fn scores_of(network: Network, tensors: &[Vec<f32>], record: &[f32]) -> Vec<f32> {
+        let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
+        let library = crate::baked::library();
+        let model = Model::new(network, tensors, recipe, library, None).unwrap();
+        let mut engine = HostEngine::new(model, 1, false).unwrap();
+        engine.record(0, 0).unwrap().fill(record);
+        engine.submit(0, 1).unwrap();
+        engine.collect(0).unwrap();
+        engine.answer(0, 0).scores.iter().collect()
+    }
+
+    /// A scaling that rounds stays behind a convolution of fractions, which may go by tiles. The
+    /// layer behind it, of whole numbers, takes what was rounded.
+    #[test]
+    fn rounding_stays_behind_a_convolution_of_fractions() {
+        const C: usize = 16;
+        const SIDE: usize = 8;
+        let graph = rounding_network(C, SIDE);
         let number = |i: usize, n: usize| (i * 7919 % 1009 % n) as f32 - (n / 2) as f32;
         let first: Vec<f32> = (0..9 * C * C).map(|i| number(i, 7) / 4.0).collect();
         let second: Vec<f32> = (0..C * C).map(|i| number(i, 9)).collect();
@@ -839,14 +857,7 @@ mod tests {
             labels: Vec::new().into(),
             ..crate::baked::network().clone()
         };
-        let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
-        let library = crate::baked::library();
-        let model = Model::new(network, &tensors, recipe, library, None).unwrap();
-        let mut engine = HostEngine::new(model, 1, false).unwrap();
-        engine.record(0, 0).unwrap().fill(&x);
-        engine.submit(0, 1).unwrap();
-        engine.collect(0).unwrap();
-        let found: Vec<f32> = engine.answer(0, 0).scores.iter().collect();
+        let found = scores_of(network, &tensors, &x);
         // Elements are channel by channel. All sums are exact, whatever their order.
         let rounded = |c: usize, y: usize, column: usize| {
             let taps = (0..9 * C).map(|k| {

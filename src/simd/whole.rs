@@ -77,6 +77,64 @@ fn join(steps: &mut [HostStep], i: usize, rows: BufferRows<'_>) {
     steps[i].action = Action::Activate(Activation::None);
 }
 
+/// The rows that a layer writes.
+struct Written {
+    activation: Activation,
+    /// The first row of the first pixel.
+    first: usize,
+    /// The channels of a pixel, without padding and with it. An affine layer has no channels, and
+    /// one pixel.
+    channels: Option<usize>,
+    padded: usize,
+    pixels: usize,
+    /// The end of the rows.
+    end: usize,
+}
+
+impl Written {
+    /// `None` for steps that no scaling joins.
+    fn by(layer: &Action) -> Option<Written> {
+        let (activation, geometry, rows) = match layer {
+            Action::Affine(dense) => {
+                let rows = dense.biases.len();
+                return Some(Written {
+                    activation: dense.activation,
+                    first: 0,
+                    channels: None,
+                    padded: rows,
+                    pixels: 1,
+                    end: rows,
+                });
+            }
+            Action::Convolution(dense, geometry) => {
+                (dense.activation, geometry, Some(dense.biases.len()))
+            }
+            Action::Windows {
+                weights: Some(_),
+                activation,
+                geometry,
+                ..
+            } => (*activation, geometry, None),
+            _ => return None,
+        };
+        let (image, shape) = geometry.output;
+        let all = Shape {
+            c: image.pixel,
+            ..shape
+        };
+        let written = Written {
+            activation,
+            first: image.first,
+            channels: Some(shape.c),
+            padded: image.pixel,
+            pixels: shape.w * shape.h,
+            end: images::end(image, all),
+        };
+        rows.is_none_or(|rows| rows == image.pixel)
+            .then_some(written)
+    }
+}
+
 /// Returns the scaling of a layer's sums by the step behind it, and the end of the rows that the
 /// layer writes. `None` if the steps cannot be one.
 fn scaling(layer: &Action, step: &Action) -> Option<(Rescale, usize)> {
@@ -89,66 +147,29 @@ fn scaling(layer: &Action, step: &Action) -> Option<(Rescale, usize)> {
     else {
         return None;
     };
-    // The first row, the channels of a pixel with and without padding, the pixels and the end. An
-    // affine layer has no channels without padding, but the scaling has as many as it scales.
-    let (activation, first, padded, channels, pixels, end) = match layer {
-        Action::Affine(dense) => {
-            let rows = dense.biases.len();
-            (dense.activation, 0, rows, moves.len(), 1, rows)
-        }
-        Action::Convolution(Dense { activation, .. }, geometry)
-        | Action::Windows {
-            weights: Some(_),
-            activation,
-            geometry,
-            ..
-        } => {
-            let (image, shape) = geometry.output;
-            let all = Shape {
-                c: image.pixel,
-                ..shape
-            };
-            let end = images::end(image, all);
-            if matches!(layer, Action::Convolution(dense, _) if dense.biases.len() != image.pixel) {
-                return None;
-            }
-            (
-                *activation,
-                image.first,
-                image.pixel,
-                shape.c,
-                shape.w * shape.h,
-                end,
-            )
-        }
-        _ => return None,
-    };
+    let written = Written::by(layer)?;
+    let channels = written.channels.unwrap_or(moves.len());
     let bounds = Bounds::of(finish.activation)?;
     // Padding becomes 0, and has to stay 0.
-    if activation != Activation::None || !(bounds.least..=bounds.largest).contains(&0.0) {
+    let keeps_zero = (bounds.least..=bounds.largest).contains(&0.0);
+    let fits = channels <= written.padded && moves.len() == channels * written.pixels;
+    if written.activation != Activation::None || !keeps_zero || !fits {
         return None;
     }
-    if channels > padded || moves.len() != channels * pixels {
-        return None;
-    }
-    let [factor, summand] = moves.of_channels(first, channels)?;
+    let [of_factors, of_summands] = moves.of_channels(written.first, channels)?;
     let spread = |values: &[f32], (first, step): (usize, usize)| {
-        let value = |c| {
-            if c < channels {
-                values[first + c * step]
-            } else {
-                0.0
-            }
-        };
-        (0..padded).map(value).collect()
+        let mut all = vec![0.0; written.padded];
+        let channels = all[..channels].iter_mut().enumerate();
+        channels.for_each(|(c, to)| *to = values[first + c * step]);
+        all
     };
     let rescale = Rescale {
-        factors: spread(factors, factor),
-        summands: spread(summands, summand),
+        factors: spread(factors, of_factors),
+        summands: spread(summands, of_summands),
         rounds: finish.rounds,
         bounds,
     };
-    Some((rescale, end))
+    Some((rescale, written.end))
 }
 
 /// Returns the layer for kernels of whole numbers, if its operand has whole numbers in `values`.

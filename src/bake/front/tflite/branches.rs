@@ -127,7 +127,7 @@ fn outputs(
         return None;
     }
     if graph.inputs.len() != operands.len() {
-        let e = format_args!(
+        let e = format!(
             "expected a branch with {} inputs, found {} in subgraph {i}",
             operands.len(),
             graph.inputs.len()
@@ -140,7 +140,7 @@ fn outputs(
             .tensor(o)
             .is_some_and(|t| t.quantised.is_some() && !t.float())
     }) {
-        let e = format_args!(
+        let e = format!(
             "expected outputs of floats, found integers in {}",
             graph.name(*o)
         );
