@@ -293,6 +293,22 @@ pub(super) fn not(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String>
     linear(b, name, x, -1.0, 1.0)
 }
 
+/// Checks that outputs of both branches have the same sizes.
+pub(super) fn same_sizes(x: Operand<'_>, y: Operand<'_>) -> Result<(), String> {
+    let sizes = |o: Operand<'_>| match o {
+        Operand::Live(live) => live.shown(),
+        Operand::Constant(c) => format!("{:?}", c.dims),
+    };
+    let (x, y) = (sizes(x), sizes(y));
+    if x == y {
+        return Ok(());
+    }
+    Err(format!(
+        "the condition is computed from the record, so both branches must have the same sizes, \
+         found {x} and {y}"
+    ))
+}
+
 /// An element of `x` where the condition is true, else one of `y`: c · x + (1 − c) · y.
 pub(super) fn chosen(
     b: &mut Builder,

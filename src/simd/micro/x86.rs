@@ -288,7 +288,7 @@ macro_rules! dot {
                 unsafe { pack(whole, records, to) }
             }
 
-            // As `Vector::tile` above.
+            // Without the features, so that no compiler inlines the inner function.
             #[inline(always)]
             unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>) {
                 #[target_feature(enable = $features)]

@@ -64,7 +64,7 @@ impl<'m> Lowering<'m, '_, '_> {
         let mut outputs = Vec::new();
         for (x, y) in taken.iter().zip(&other) {
             let chosen = match (operand(x), operand(y)) {
-                (Some(x), Some(y)) => same_sizes(x, y).and_then(|()| {
+                (Some(x), Some(y)) => elementwise::same_sizes(x, y).and_then(|()| {
                     let condition = Operand::Live(&condition);
                     elementwise::chosen(builder, &node.name, condition, x, y)
                 }),
@@ -135,20 +135,4 @@ fn operand(value: &ModelValue) -> Option<Operand<'_>> {
         ModelValue::Constant(c) => Some(Operand::Constant(c)),
         _ => None,
     }
-}
-
-/// Checks that outputs of both branches have the same sizes.
-fn same_sizes(x: Operand<'_>, y: Operand<'_>) -> Result<(), String> {
-    let sizes = |o: Operand<'_>| match o {
-        Operand::Live(live) => live.shown(),
-        Operand::Constant(c) => format!("{:?}", c.dims),
-    };
-    let (x, y) = (sizes(x), sizes(y));
-    if x == y {
-        return Ok(());
-    }
-    Err(format!(
-        "the condition is computed from the record, so both branches must have the same sizes, \
-         found {x} and {y}"
-    ))
 }

@@ -2,14 +2,13 @@
 //! both are computed, and the condition chooses between their outputs. That is the same where both
 //! are finite, because operators only compute.
 
-use super::{Lowering, Operator, TfliteValue, ops};
+use super::ops::{self, Side};
+use super::{Lowering, Operator, TfliteValue};
 use crate::bake::Mistakes;
 use crate::bake::front::builder::Builder;
-use crate::bake::front::constant::ConstantTensor;
 use crate::bake::front::elementwise::{self, Operand};
 use crate::bake::front::value::Live;
 use std::collections::HashMap;
-use std::rc::Rc;
 
 /// The code of `IF`.
 pub(super) const IF: i32 = 118;
@@ -28,9 +27,9 @@ pub(super) fn choice(
 ) -> Option<Vec<TfliteValue>> {
     let (condition, operands) = operands.split_first()?;
     // Fields of `IfOptions`: 0 then_subgraph_index, 1 else_subgraph_index.
-    let index = |field: usize| operator.options.int(field, 0);
     let mut branch = |field: usize, mistakes: &mut Mistakes| {
-        let i = index(field).map_err(|e| mistakes.add(place, e)).ok()?;
+        let i = operator.options.int(field, 0);
+        let i = i.map_err(|e| mistakes.add(place, e)).ok()?;
         outputs(of, i, operands, builder, place, mistakes)
     };
     let condition = match condition {
@@ -70,34 +69,16 @@ fn either(
     condition: &Live,
     values: [TfliteValue; 2],
 ) -> Result<TfliteValue, String> {
-    /// A value in the order of its tensor's axes.
-    enum Side {
-        Live(Live),
-        Constant(Rc<ConstantTensor>),
-    }
     let mut side = |value| match value {
         TfliteValue::Live(turned) => ops::plain(b, name, &turned).map(Side::Live),
-        TfliteValue::Constant(c) => Ok(Side::Constant(c)),
+        TfliteValue::Constant(c) => Ok(Side::Constant((*c).clone())),
         TfliteValue::Class(_) => Err("expected outputs that are numbers, found classes".into()),
         TfliteValue::Unknown => Err("an output of a branch is not known".to_string()),
     };
     let [x, y] = values;
     let sides = [side(x)?, side(y)?];
-    let dims = |side: &Side| match side {
-        Side::Live(live) => live.shown(),
-        Side::Constant(c) => format!("{:?}", c.dims),
-    };
-    let [x, y] = [dims(&sides[0]), dims(&sides[1])];
-    if x != y {
-        return Err(format!(
-            "the condition is computed from the record, so both branches must have the same \
-             sizes, found {x} and {y}"
-        ));
-    }
-    let [x, y] = sides.each_ref().map(|side| match side {
-        Side::Live(live) => Operand::Live(live),
-        Side::Constant(c) => Operand::Constant(c),
-    });
+    let [x, y] = sides.each_ref().map(Side::operand);
+    elementwise::same_sizes(x, y)?;
     let live = elementwise::chosen(b, name, Operand::Live(condition), x, y)?;
     Ok(TfliteValue::Live(ops::straight(live)))
 }
@@ -147,14 +128,13 @@ fn outputs(
         mistakes.add(place, e);
         return None;
     }
-    let known: HashMap<i32, TfliteValue> = graph
+    let mut known: HashMap<i32, TfliteValue> = graph
         .inputs
         .iter()
         .zip(operands)
         .map(|(&i, value)| (i, value.clone().unwrap_or(TfliteValue::Unknown)))
         .collect();
     let inner = Lowering { graph, ..*of };
-    let mut known = known;
     let needed = graph.needed(graph.outputs.iter().copied());
     inner.operators(&needed, builder, &mut known, mistakes);
     let value = |&o: &i32| match known.get(&o) {
