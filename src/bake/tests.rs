@@ -1,4 +1,5 @@
-//! The bake from the outside: folders with a network, and the message on each mistake.
+//! Tests that bake small folders with a network. They check the block, the plan of each device,
+//! the fusion of steps, and the message on each mistake.
 
 mod layers;
 mod schemas;
@@ -776,7 +777,7 @@ fn one_mistake_is_one_message() {
         (&["1_w.csv: expected 4 lines (rows), found 3"], &|f| {
             f.put("1_w.csv", "1,2,3\n1,2,3\n1,2,3\n");
         }),
-        // The definition is wrong, and the other files fit the data.
+        // The JSON names 4 columns. Other files have 3, so each line of the CSV gets a message.
         (
             &[
                 "1_w.csv:1:4: expected 4 numbers",

@@ -134,8 +134,9 @@ impl Case {
         }
     }
 
-    /// Runs the records in batches, some of them partial. Returns the numbers of answered and
-    /// refused records.
+    /// Runs the records in batches, some of them partial, and asserts that each answer is that of
+    /// float64 and that only records near the limit are refused. Returns the numbers of answered
+    /// and refused records.
     fn run(&self, engine: &mut dyn Engine, what: &str) -> (usize, usize) {
         let (mut answered, mut refused) = (0, 0);
         for (n, some) in self.records.chunks(engine.batch().min(29)).enumerate() {

@@ -444,8 +444,8 @@ fn slices(cases: &mut EdgeCases) {
             g.push(Op::Concat(axis), &[sum, high, low], &[])
         });
     }
-    // A layer of a slice reads the whole vector, with weights of 0 for elements outside of the
-    // slice, if these are few (n = 9). Otherwise the program copies the slice (n = 100).
+    // If few elements are outside of the slice (n = 9), its layer reads the whole vector, with
+    // weights of 0 for them. Otherwise the program copies the slice (n = 100).
     for n in [9, 100] {
         cases.add("slices of a vector", shape(n, 1, 1), |g| {
             let first = g.slice(0, Axis::C, 0, 4)?;

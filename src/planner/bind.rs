@@ -53,8 +53,8 @@ impl Sizes {
         }
     }
 
-    /// Returns the padded rows and columns of an operand. They are 0 for a size that only the plan
-    /// has.
+    /// Returns the padded rows and columns of an operand. A dimension of [`Dim::Plan`] is 0,
+    /// because the problem does not have it.
     pub(crate) fn of_operand(&self, operation: Operation, operand: &Parameter) -> (usize, usize) {
         let parts = if operation == Operation::Reduce {
             self.problem.l

@@ -54,7 +54,7 @@ pub(crate) enum Dim {
     Factors,
     /// The length of an array of summands.
     Summands,
-    /// A size that only the plan knows, such as that of all constants.
+    /// The length of a buffer that holds all constants or all hidden values. Only the plan has it.
     Plan,
 }
 

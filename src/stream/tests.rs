@@ -50,7 +50,8 @@ impl TestInput {
     }
 }
 
-/// Reads all records of `bytes`, once in one piece and once byte by byte. The error is its message.
+/// Reads all records of `bytes` in one piece. Asserts that less than 2000 bytes give the same if
+/// they come byte by byte. An error is its text.
 pub(super) fn read(
     format: Option<Format>,
     input: &TestInput,

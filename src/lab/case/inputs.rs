@@ -34,7 +34,7 @@ impl InputHash {
         }
     }
 
-    /// Takes in the source of a kernel without the lines that are comments.
+    /// Adds the source of a kernel, without the lines that are comments.
     pub(super) fn add_source(&mut self, text: &str) {
         text.lines()
             .filter(|l| !l.trim_start().starts_with("//"))

@@ -597,7 +597,8 @@ fn draw_bar(
     }
 }
 
-/// Returns the text at the end of a bar: the value, and its percentage of the peak.
+/// Returns the text at the end of a bar. A measured value is followed by its percentage of the
+/// device's peak, if this is known. A cell without a value gives an empty text.
 fn bar_value(row: &Row, series: &PlotSeries) -> String {
     match row.cells.get(series.column) {
         Some(Cell::Measured(m)) => match measured(m).percent {

@@ -39,8 +39,9 @@ fn hardware() -> usize {
     unsafe { getauxval(AT_HWCAP) }
 }
 
-/// The bits of HWCAP for NEON and for the fused multiply-add of VFPv4.
+/// The bit of HWCAP for NEON.
 const NEON: usize = 1 << 12;
+/// The bit of HWCAP for VFPv4, which has the fused multiply-add.
 const VFPV4: usize = 1 << 16;
 
 /// Returns the `Kernels` of one of the two objects of `neon.c`, whose functions begin with

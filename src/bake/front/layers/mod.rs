@@ -324,7 +324,8 @@ fn total(inputs: &[graph::Value]) -> usize {
     inputs.iter().map(|i| i.shape.len()).sum()
 }
 
-/// Layers that cut the record into the named inputs: a slice, and a reshape of an image.
+/// Layers that cut the record into the named inputs. Each input is a slice of the record, and that
+/// of an image is also reshaped.
 fn input_parts(inputs: &[graph::Value]) -> Vec<FileLayer> {
     let (mut layers, mut first) = (Vec::new(), 0);
     for (i, graph::Value { name, shape }) in inputs.iter().enumerate() {

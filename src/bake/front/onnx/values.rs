@@ -458,9 +458,9 @@ fn reduce(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
             let sum = sum(b, x)?;
             math(b, name, &sum, Math::Log)
         }
-        // ln Σ eˣ = m + ln Σ eˣ⁻ᵐ, where m is the largest x, so that no power overflows.
         _ if none => Ok(x.clone()),
         _ => {
+            // ln Σ eˣ = m + ln Σ eˣ⁻ᵐ, where m is the largest x, so that no power overflows.
             let most = operations::reduce(b, name, x, axes.clone(), Reduction::Max, true)?;
             let less = operations::combined(b, name, Arithmetic::Subtract, x, &most)?;
             let exponentials = math(b, name, &less, Math::Exp)?;

@@ -357,8 +357,8 @@ struct Placed {
 }
 
 impl Placed {
-    /// The taps of an axis that is resized from `from` to `to` pixels: for each new pixel the old
-    /// ones and their weights. Places are computed in f32, as LiteRT does.
+    /// The taps of an axis that is resized from `from` to `to` pixels: for each output pixel, the
+    /// input pixels and their weights. Places are computed in f32, as LiteRT does.
     fn taps(self, from: usize, to: usize) -> Taps {
         let scale = match self.corners && to > 1 {
             true => (from - 1) as f32 / (to - 1) as f32,
