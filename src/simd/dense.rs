@@ -3,11 +3,13 @@
 use super::buffers::Floats;
 use super::micro::{
     Affine, Bounds, Byte, Half, Kernels, Rescale, Runs, Scaling, Subproblem, WholeSubproblem,
+    WholeWindows,
 };
 use super::whole::WholeLayer;
 use crate::error::Error;
 use crate::ir::half;
 use crate::ir::network::Activation;
+use crate::ir::op::Window;
 use crate::ir::values::Values;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -66,7 +68,8 @@ impl Dense {
             unscaled,
         }) = &self.whole
         {
-            let groups = rows * kernels.groups(self.inputs);
+            assert!(weights.run > 0 && self.inputs % weights.run == 0);
+            let groups = rows * kernels.groups(self.inputs, weights.run);
             assert!(weights.groups.len() == groups && self.panel % kernels.lanes == 0);
             assert!(weights.start.len() == rows && all(unscaled));
         }
@@ -107,8 +110,20 @@ impl Dense {
     /// kernels' instruction set.
     pub(super) unsafe fn product(&self, kernels: &Kernels, part: Part) {
         if let Some(whole) = &self.whole {
+            let windows = WholeWindows {
+                x: part.x,
+                pixel: part.x_stride,
+                line: 0,
+                channels: self.inputs,
+                width: part.records,
+                height: 1,
+                window: Window::of((1, 1)),
+                lines: 0..1,
+                columns: 0..part.records,
+            };
+            let result = (part.result, part.result_stride);
             // SAFETY: the caller's promise.
-            return unsafe { self.whole_product(kernels, whole, part) };
+            return unsafe { self.whole_product(kernels, whole, part.rows, windows, result) };
         }
         // SAFETY: the caller's promise.
         unsafe {
@@ -126,19 +141,47 @@ impl Dense {
         }
     }
 
-    /// SAFETY: as declared for `product`.
-    unsafe fn whole_product(&self, kernels: &Kernels, whole: &WholeLayer, part: Part) {
-        let layer = self.layer::<f32>(&[]);
+    /// Computes some rows of some windows with the micro-kernel for whole numbers, activation
+    /// included. The results of the first window are at the first field of `result`, and those of
+    /// the next as far behind them as the second field says.
+    ///
+    /// SAFETY: `check` has passed, the windows and their results are sound as [`WholeSubproblem`]
+    /// says, and the CPU has the kernels' instruction set.
+    pub(super) unsafe fn whole_product(
+        &self,
+        kernels: &Kernels,
+        whole: &WholeLayer,
+        rows: Range<usize>,
+        windows: WholeWindows,
+        (result, result_stride): (*mut f32, usize),
+    ) {
+        let records = windows.lines.len() * windows.columns.len();
+        let run = WholeWindows::run(&windows.window, windows.channels);
+        assert!(run == whole.weights.run, "runs as the weights have them");
         let some = WholeSubproblem {
-            sub: part.of(&layer),
+            windows,
             weights: &whole.weights,
             rescale: self.rescale.as_ref().unwrap_or(&whole.unscaled),
+            rows: rows.clone(),
+            result,
+            result_stride,
+        };
+        let layer = self.layer::<f32>(&[]);
+        let rows = Subproblem {
+            layer: &layer,
+            rows,
+            records,
+            x: std::ptr::null(),
+            x_stride: 0,
+            runs: None,
+            result,
+            result_stride,
         };
         // SAFETY: the caller's promise. `check` has compared the sizes.
         unsafe {
             (whole.kernels.affine)(&some);
             if Bounds::of(self.activation).is_none() {
-                kernels.complete(&some.sub);
+                kernels.complete(&rows);
             }
         }
     }

@@ -14,7 +14,8 @@
 use super::buffers::{Operands, Scratch};
 use super::micro::winograd::{ELEMENTS, Pixels, Steps, Transforms};
 use super::micro::{
-    Affine, Bounds, Kernels, Line, Rescale, Runs, Subproblem, WindowOp, activate_each, together,
+    Affine, Bounds, Kernels, Line, Rescale, Runs, Subproblem, WholeWindows, WindowOp,
+    activate_each, together,
 };
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
@@ -203,6 +204,46 @@ pub(super) unsafe fn convolve(
         };
         product(end - first, windows, result(first));
         first = end;
+    }
+}
+
+/// Computes some pixels of a convolution of whole numbers. `product` multiplies the windows of some
+/// whole lines, or of a part of a line, and writes their pixels from an address on.
+///
+/// SAFETY: as [`convolve`].
+pub(super) unsafe fn convolve_whole(
+    geometry: &Geometry,
+    pixels: Range<usize>,
+    Operands { x, result }: Operands,
+    product: &dyn Fn(WholeWindows, *mut f32),
+) {
+    let ((input, from), (output, to)) = (geometry.input, geometry.output);
+    debug_assert_eq!(output.line, to.w * output.pixel);
+    let mut first = pixels.start;
+    while first < pixels.end {
+        let (y, column) = (first / to.w, first % to.w);
+        let lines = match column {
+            0 => ((pixels.end - first) / to.w).max(1),
+            _ => 1,
+        };
+        let columns = column..to.w.min(column + pixels.end - first);
+        let count = lines * columns.len();
+        let windows = WholeWindows {
+            x: x.wrapping_add(input.first),
+            pixel: input.pixel,
+            line: input.line,
+            channels: from.c,
+            width: from.w,
+            height: from.h,
+            window: geometry.window,
+            lines: y..y + lines,
+            columns,
+        };
+        product(
+            windows,
+            result.wrapping_add(output.first + first * output.pixel),
+        );
+        first += count;
     }
 }
 
@@ -695,7 +736,9 @@ pub(super) unsafe fn windows(
     let ((input, from), (output, to), window) = (geometry.input, geometry.output, &geometry.window);
     let ((rows, columns), (stride_y, stride_x)) = (window.size, window.stride);
     let ((dilation_y, dilation_x), border) = (window.dilation, window.border);
-    let (bounds, reach) = (Bounds::of(activation), (columns - 1) * dilation_x);
+    let reach = (columns - 1) * dilation_x;
+    let (null, bounds) = (std::ptr::null(), Bounds::of(activation));
+    let bounds = rescale.map_or(bounds.unwrap_or(Bounds::NONE), |r| r.bounds);
     let columns_inside = whole(border.left, from.w, reach, stride_x, to.w);
     let alike = if operation == WindowOp::Products && kernels.takes_lines {
         lines_alike(geometry, &lines)
@@ -735,7 +778,10 @@ pub(super) unsafe fn windows(
             pixels: to.w,
             result: result.wrapping_add(output.first + y * output.line),
             result_step: output.pixel,
-            bounds: bounds.unwrap_or(Bounds::NONE),
+            factors: rescale.map_or(null, |r| r.factors.as_ptr()),
+            summands: rescale.map_or(null, |r| r.summands.as_ptr()),
+            rounds: rescale.is_some_and(|r| r.rounds),
+            bounds,
             bordered_rows: rows.min(room),
             bordered_width: border.left + from.w + border.right,
         };
@@ -743,33 +789,22 @@ pub(super) unsafe fn windows(
         // other.
         unsafe {
             (kernels.line)(&line);
-            finish(kernels, &line, activation, rescale);
+            if Bounds::of(activation).is_none() {
+                activate_lines(kernels, &line, activation);
+            }
         }
         y += count;
     }
 }
 
-/// Applies the activation and the scaling to computed lines, unless the kernel has clamped them.
+/// Applies an activation to computed lines.
 ///
 /// SAFETY: as [`windows`], for the lines.
-unsafe fn finish(
-    kernels: &Kernels,
-    line: &Line,
-    activation: Activation,
-    rescale: Option<&Rescale>,
-) {
-    let (pixels, apart) = (line.pixels, line.result_step);
+unsafe fn activate_lines(kernels: &Kernels, line: &Line, activation: Activation) {
     for n in 0..line.lines {
         let values = line.result.wrapping_add(n * line.next_result);
         // SAFETY: the caller's promise. The pixels of a line follow each other without a gap.
-        unsafe {
-            if Bounds::of(activation).is_none() {
-                (kernels.activate)(activation, values, pixels * apart);
-            }
-            if let Some(rescale) = rescale {
-                (kernels.scale)(&rescale.of_pixels(values, 0, apart, pixels, apart));
-            }
-        }
+        unsafe { (kernels.activate)(activation, values, line.pixels * line.result_step) }
     }
 }
 

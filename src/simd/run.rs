@@ -414,6 +414,17 @@ impl TeamState {
         scratch: Scratch,
     ) {
         let (output, _) = geometry.output;
+        if let Some(whole) = &dense.whole {
+            let product = |windows, result| {
+                let (rows, stride) = (rows.clone(), output.pixel);
+                // SAFETY: `check` has compared the sizes.
+                unsafe {
+                    dense.whole_product(&self.kernels, whole, rows, windows, (result, stride))
+                }
+            };
+            // SAFETY: `check` has compared the sizes.
+            return unsafe { images::convolve_whole(geometry, pixels, operands, &product) };
+        }
         let product = |records: usize, windows: images::Windows, result| {
             let part = Part {
                 rows: rows.clone(),

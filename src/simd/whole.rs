@@ -5,10 +5,11 @@
 use super::check::BufferRows;
 use super::dense::Dense;
 use super::images;
-use super::micro::{Bounds, Kernels, ROOM, Rescale, WholeKernels, WholeWeights};
+use super::micro::{Bounds, Kernels, ROOM, Rescale, WholeKernels, WholeWeights, WholeWindows};
 use super::steps::{Action, Finish, HostStep, Place};
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
+use crate::ir::op::Window;
 use std::ops::Range;
 
 #[cfg(test)]
@@ -43,10 +44,16 @@ pub(super) fn prepare(steps: &mut [HostStep], rows: BufferRows<'_>, floats: &Ker
     let mut contents = Contents::default();
     for step in steps {
         let read = contents.of(step.from);
-        if let Action::Affine(dense) | Action::Convolution(dense, _) = &mut step.action {
-            dense.whole =
-                read.and_then(|values| kernels.iter().find_map(|k| layer(dense, k, &values)));
-        }
+        let (dense, window) = match &mut step.action {
+            Action::Affine(dense) => (dense, Window::of((1, 1))),
+            Action::Convolution(dense, geometry) => (dense, geometry.window),
+            _ => {
+                contents.write(step);
+                continue;
+            }
+        };
+        let mut fitting = kernels.iter();
+        dense.whole = read.and_then(|v| fitting.find_map(|k| layer(dense, &window, k, &v)));
         contents.write(step);
     }
 }
@@ -173,17 +180,30 @@ fn scaling(layer: &Action, step: &Action) -> Option<(Rescale, usize)> {
 }
 
 /// Returns the layer for kernels of whole numbers, if its operand has whole numbers in `values`.
-/// `None` if weights, biases or sizes do not fit the kernels.
-fn layer(dense: &Dense, kernels: &WholeKernels, values: &Range<i32>) -> Option<WholeLayer> {
+/// `window` is that of a convolution, or one pixel for an affine layer. `None` if weights, biases or
+/// sizes do not fit the kernels.
+fn layer(
+    dense: &Dense,
+    window: &Window,
+    kernels: &WholeKernels,
+    values: &Range<i32>,
+) -> Option<WholeLayer> {
     let (rows, lanes) = (dense.biases.len(), kernels.lanes);
-    let groups = kernels.groups(dense.inputs);
+    let channels = dense.inputs / (window.size.0 * window.size.1);
+    let run = WholeWindows::run(window, channels);
+    let groups = kernels.groups(dense.inputs, run);
+    let covered = WholeWindows::covered(window, channels);
     let low = kernels.low(values)?;
     let whole = |x: f32| is_whole(x) && x.abs() <= MOST_BIAS;
-    if groups > ROOM || dense.panel % lanes != 0 || !dense.biases.iter().copied().all(whole) {
+    if covered > ROOM * kernels.group
+        || dense.panel % lanes != 0
+        || !dense.biases.iter().copied().all(whole)
+    {
         return None;
     }
     let mut weights = WholeWeights {
         groups: vec![0; rows * groups],
+        run,
         start: dense.biases.iter().map(|&b| b as i32).collect(),
         low: low as f32,
     };
@@ -207,8 +227,9 @@ fn layer(dense: &Dense, kernels: &WholeKernels, values: &Range<i32>) -> Option<W
 /// weight does not fit the kernels.
 fn pack(dense: &Dense, kernels: &WholeKernels, low: i32, to: &mut WholeWeights) -> bool {
     let (rows, panel, lanes) = (dense.biases.len(), dense.panel, kernels.lanes);
-    let (groups, allowed) = (kernels.groups(dense.inputs), kernels.weights());
+    let (groups, allowed) = (kernels.groups(dense.inputs, to.run), kernels.weights());
     let (bits, stored) = (32 / kernels.group, dense.scaled_weights());
+    let of_run = to.run.div_ceil(kernels.group);
     let mask = u32::MAX >> (32 - bits);
     let mut fit = true;
     for first in (0..rows).step_by(lanes) {
@@ -216,7 +237,8 @@ fn pack(dense: &Dense, kernels: &WholeKernels, low: i32, to: &mut WholeWeights) 
         let of_lanes = &mut to.groups[first * groups..][..lanes * groups];
         let start = &mut to.start[first..][..lanes];
         for (g, group) in of_lanes.chunks_exact_mut(lanes).enumerate() {
-            let columns = g * kernels.group..dense.inputs.min((g + 1) * kernels.group);
+            let (run, column) = (g / of_run * to.run, g % of_run * kernels.group);
+            let columns = run + column..run + to.run.min(column + kernels.group);
             for (k, shift) in columns.zip((0..).step_by(bits)) {
                 let column = stored[from + k * panel..][..lanes].iter();
                 for ((&weight, group), start) in column.zip(&mut *group).zip(&mut *start) {

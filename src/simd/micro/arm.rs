@@ -100,8 +100,14 @@ macro_rules! kernels {
                 let [a, b] = activation.parameters();
                 activate(activation.code(), a, b, values, count)
             },
-            // SAFETY: the caller's promise is passed on.
-            line: |some| unsafe { line(&some.into()) },
+            // SAFETY: the caller's promise is passed on. The pixels of a line follow each other
+            // without a gap.
+            line: |some| unsafe {
+                line(&some.into());
+                for scaling in some.scalings() {
+                    super::image::scale::<super::Lanes4>(&scaling);
+                }
+            },
             takes_lines: true,
             // SAFETY: the caller's promise is passed on.
             combine: |arithmetic, a, b, result, count| unsafe {
@@ -236,7 +242,10 @@ impl From<&Line> for CLine {
             pixels: line.pixels,
             result: line.result,
             result_step: line.result_step,
-            bounds: [line.bounds.least, line.bounds.largest],
+            bounds: match line.factors.is_null() {
+                true => [line.bounds.least, line.bounds.largest],
+                false => [f32::NEG_INFINITY, f32::INFINITY],
+            },
             bordered_rows: line.bordered_rows,
             bordered_width: line.bordered_width,
             operation: line.operation as u32,

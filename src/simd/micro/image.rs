@@ -22,7 +22,7 @@ pub(crate) enum WindowOp {
 ///
 /// Safety of its computation: for each window element inside the image, `x` is valid for the
 /// pixel's channels rounded up to whole vectors. `weights` and `biases` are valid for as many, if
-/// `operation` is [`WindowOp::Products`]. `result` is valid for the pixels with their channels
+/// `operation` is [`WindowOp::Products`], and `factors` and `summands` if they are not null. `result` is valid for the pixels with their channels
 /// rounded up, and no other thread touches them.
 pub(crate) struct Line {
     pub(crate) operation: WindowOp,
@@ -67,6 +67,12 @@ pub(crate) struct Line {
     pub(crate) result: *mut f32,
     /// The distance of two pixels of the result, in values.
     pub(crate) result_step: usize,
+    /// The factor and the summand of each channel that the sums are scaled by, before they are
+    /// rounded and clamped; null for sums that are not scaled. Only for products.
+    pub(crate) factors: *const f32,
+    pub(crate) summands: *const f32,
+    /// True if scaled sums are rounded to whole numbers.
+    pub(crate) rounds: bool,
     /// The bounds that the written values are clamped to.
     pub(crate) bounds: Bounds,
     /// For padded means: the window rows inside the image with its border, and the pixels of a line
@@ -87,6 +93,30 @@ impl Line {
         };
         let room = (self.left + self.width).saturating_sub(from).div_ceil(step);
         first..self.columns.min(room)
+    }
+
+    /// The scalings of the lines, for kernels that leave them to another.
+    #[cfg(target_arch = "arm")]
+    pub(super) fn scalings(&self) -> impl Iterator<Item = Scaling> + '_ {
+        let lines = if self.factors.is_null() {
+            0
+        } else {
+            self.lines
+        };
+        (0..lines).map(|n| {
+            let result = self.result.wrapping_add(n * self.next_result);
+            Scaling {
+                x: result.cast_const(),
+                result,
+                numbers: [self.factors, self.summands],
+                count: self.channels,
+                steps: [1, 1],
+                turns: self.pixels,
+                apart: [self.result_step, 0, 0],
+                rounds: self.rounds,
+                bounds: self.bounds,
+            }
+        })
     }
 
     /// Returns the number of elements in the mean at result column `at`.
@@ -302,15 +332,32 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
         let Bounds { least, largest } = line.bounds;
         let (least, largest) = (V::splat(least), V::splat(largest));
         let sums = if PRODUCTS || max { sums } else { means };
-        unrolled!(p < P, {
-            unrolled!(i < N, {
-                // Adding 0 · value turns NaN and infinity into NaN. The clamping alone would hide
-                // them.
-                let value = lost[p][i].fma(sums[p][i], scale);
+        let scales = PRODUCTS && !line.factors.is_null();
+        unrolled!(i < N, {
+            let channel = c + i * V::LANES;
+            let (factor, summand) = match scales {
+                true => {
+                    let (factors, summands) = (line.factors, line.summands);
+                    (
+                        V::load(factors.add(channel)),
+                        V::load(summands.add(channel)),
+                    )
+                }
+                false => (scale, zero),
+            };
+            unrolled!(p < P, {
+                let mut value = lost[p][i].fma(sums[p][i], scale);
+                let mut whole = value;
+                if scales {
+                    value = summand.fma(value, factor);
+                    whole = if line.rounds { value.round() } else { value };
+                }
                 let to = line
                     .result
-                    .wrapping_add(at * line.result_step + p * result_apart + c + i * V::LANES);
-                largest.min(least.max(value)).fma(value, zero).store(to);
+                    .wrapping_add(at * line.result_step + p * result_apart + channel);
+                // Adding 0 · value turns NaN and infinity into NaN. The clamping alone would hide
+                // them.
+                largest.min(least.max(whole)).fma(value, zero).store(to);
             });
         });
     }

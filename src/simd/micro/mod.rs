@@ -44,7 +44,7 @@ pub(super) use image::{Line, Scaling, together};
 pub(super) use kernel::INDEPENDENT;
 pub(super) use kernel::{Runs, Subproblem};
 pub(super) use vector::{Byte, Half};
-pub(super) use whole::{ROOM, Rescale, WholeKernels, WholeSubproblem, WholeWeights};
+pub(super) use whole::{ROOM, Rescale, WholeKernels, WholeSubproblem, WholeWeights, WholeWindows};
 
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;

@@ -2,28 +2,36 @@
 //! them.
 //!
 //! Values come as floats, which hold the whole numbers of a model of 8-bit integers. They are
-//! packed into bytes or 16-bit integers, some thousand at a time. The sums are 32-bit integers, so
-//! they are exact. A sum that exceeds 2²⁴ is rounded once, when it becomes a float.
+//! packed into bytes or 16-bit integers, some thousand at a time, with the border of the image. So
+//! a window is a few runs of packed values, which are equally far from each other in all windows.
+//! The sums are 32-bit integers, so they are exact. A sum that exceeds 2²⁴ is rounded once, when it
+//! becomes a float.
 
-use super::kernel::Runs;
+use super::Bounds;
 use super::vector::Vector;
-use super::{Bounds, Subproblem};
+use crate::ir::op::Window;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// The number of packed groups of values at a time: 32 KB, for which a thread's stack has room.
-/// Layers with more groups in a record have no kernel.
+/// The number of packed groups at a time: 32 KB, for which a thread's stack has room. Layers whose
+/// window covers more have no kernel.
 pub(crate) const ROOM: usize = 1 << 13;
 
 /// The number of packed groups that leave half of a first-level cache to the weights.
 const KEPT: usize = 1 << 12;
 
+/// The most windows at a time.
+const MOST: usize = 1 << 10;
+
 /// The weights of a layer as whole numbers.
 pub(crate) struct WholeWeights {
     /// Groups of consecutive columns of a row, in panels of `lanes` rows: the groups of all rows of
-    /// a panel for the first columns, then those for the next.
+    /// a panel for the first columns, then those for the next. The last group of a run is filled up
+    /// with zeros.
     pub(crate) groups: Vec<u32>,
+    /// The columns of a run, which are contiguous packed values.
+    pub(crate) run: usize,
     /// The start value of each row's sums.
     pub(crate) start: Vec<i32>,
     /// The smallest value of the operand. Packed values are the values less this one.
@@ -42,14 +50,110 @@ pub(crate) struct Rescale {
     pub(crate) bounds: Bounds,
 }
 
-/// Some rows of a layer of whole numbers for some records.
+/// Some rows of a layer of whole numbers for some windows.
 ///
-/// Safety of its computation: that of [`Subproblem`], whose weights are not used. The rows are
-/// whole vectors, and `weights` and `rescale` are for all rows of the layer.
+/// Safety of its computation: `windows` is sound. The rows are whole vectors, and `weights` and
+/// `rescale` are for all rows of the layer and for runs of the windows' length. `result` is valid
+/// for the rows of each window, `result_stride` values apart, and no other thread touches them.
 pub(crate) struct WholeSubproblem<'a> {
-    pub(crate) sub: Subproblem<'a, f32>,
+    pub(crate) windows: WholeWindows,
     pub(crate) weights: &'a WholeWeights,
     pub(crate) rescale: &'a Rescale,
+    pub(crate) rows: Range<usize>,
+    /// The address of row 0 for the first window. Those of further windows follow line by line.
+    pub(crate) result: *mut f32,
+    pub(crate) result_stride: usize,
+}
+
+/// Windows of an image: some columns of some lines of windows. The records of an affine layer are
+/// the pixels of a line, with windows of one pixel.
+///
+/// Safety of its use: `x` is valid for the image's values that the windows cover.
+#[derive(Clone)]
+pub(crate) struct WholeWindows {
+    /// The address of the image's pixel (0, 0).
+    pub(crate) x: *const f32,
+    /// The distances of two pixels and of two lines of the image, in values.
+    pub(crate) pixel: usize,
+    pub(crate) line: usize,
+    pub(crate) channels: usize,
+    /// The size of the image, without its border.
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) window: Window,
+    pub(crate) lines: Range<usize>,
+    pub(crate) columns: Range<usize>,
+}
+
+/// The lines and the columns of the image that `lines` × `columns` windows need. If windows are
+/// further apart than they reach, what is between them is left out.
+struct Needed {
+    /// The reach of a window, and the distance of windows in what is needed.
+    reach: (usize, usize),
+    step: (usize, usize),
+    lines: usize,
+    columns: usize,
+}
+
+impl WholeWindows {
+    /// The number of values in a run of a window.
+    pub(crate) fn run(window: &Window, channels: usize) -> usize {
+        let ((_, columns), (_, dilation)) = (window.size, window.dilation);
+        if dilation == 1 {
+            columns * channels
+        } else {
+            channels
+        }
+    }
+
+    /// The number of values that one window covers, with those between its elements.
+    pub(crate) fn covered(window: &Window, channels: usize) -> usize {
+        let needed = Needed::by(window, 1, 1);
+        needed.lines * needed.columns * channels
+    }
+
+    /// Returns how many lines and columns of windows are computed next, if the lines from `line` on
+    /// and the columns from `column` on are left. `micro` is the number of windows in a tile, and
+    /// `group` the number of values in a group.
+    fn next(&self, line: usize, column: usize, micro: usize, group: usize) -> (usize, usize) {
+        let all = self.columns.end - column;
+        let needed = Needed::by(&self.window, 1, all);
+        let (kept, room) = (KEPT * group / self.channels, ROOM * group / self.channels);
+        // Lines of windows from whose pixels `kept` are not exceeded.
+        let (width, (reach, _)) = (needed.columns, needed.reach);
+        if column == self.columns.start && width * reach <= kept && all <= MOST {
+            let more = (kept / width - reach) / needed.step.0;
+            let lines = (1 + more).min(MOST / all);
+            return (lines.min(self.lines.end - line), all);
+        }
+        let fit = |pixels: usize| {
+            let ((lines, reach), (_, step)) = (needed.reach, needed.step);
+            (pixels / lines)
+                .checked_sub(reach)
+                .map_or(0, |left| 1 + left / step)
+        };
+        let columns = (fit(kept) / micro * micro).max(fit(room).min(micro)).max(1);
+        (1, columns.min(MOST).min(all))
+    }
+}
+
+impl Needed {
+    fn by(window: &Window, lines: usize, columns: usize) -> Needed {
+        let axis = |size: usize, dilation: usize, stride: usize, count: usize| {
+            let reach = (size - 1) * dilation + 1;
+            let step = stride.min(reach);
+            (reach, step, (count - 1) * step + reach)
+        };
+        let (size, dilation, stride) = (window.size, window.dilation, window.stride);
+        let down = axis(size.0, dilation.0, stride.0, lines);
+        let along = axis(size.1, dilation.1, stride.1, columns);
+        Needed {
+            reach: (down.0, along.0),
+            step: (down.1, along.1),
+            lines: down.2,
+            columns: along.2,
+        }
+    }
 }
 
 /// A set of micro-kernels for whole numbers.
@@ -75,9 +179,9 @@ impl WholeKernels {
         }
     }
 
-    /// Returns the groups of a record with `inputs` values.
-    pub(crate) fn groups(&self, inputs: usize) -> usize {
-        inputs.div_ceil(self.group)
+    /// Returns the groups of a record with `inputs` values in runs of `run`.
+    pub(crate) fn groups(&self, inputs: usize, run: usize) -> usize {
+        inputs / run * run.div_ceil(self.group)
     }
 
     /// Returns the number that the packed values of an operand are counted from, if its values are
@@ -127,12 +231,8 @@ pub(super) trait Dot: Copy {
     unsafe fn any(self) -> u32;
     /// [`tile`], compiled as a separate function for each M and N.
     unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>);
-    /// [`pack_records`], compiled as a separate function.
-    unsafe fn pack_records(
-        whole: &WholeSubproblem<'_>,
-        records: Range<usize>,
-        to: &mut Packed,
-    ) -> (PackedRuns, u32);
+    /// [`pack_windows`], compiled as a separate function.
+    unsafe fn pack_windows(windows: &WholeWindows, low: f32, to: &mut Packed) -> (PackedRuns, u32);
 }
 
 /// A float from which on floats are whole numbers. The bits of this float plus a whole number are
@@ -148,7 +248,7 @@ const fn packed_bits(group: usize) -> u32 {
     }
 }
 
-/// Packs `count` floats, at least 1, less `low`. Adds their bits to `bits`: some beyond
+/// Packs `count` floats less `low`. Adds their bits to `bits`: some beyond
 /// [`packed_bits`] say that one was NaN, infinite or out of range. Writes up to a vector of further
 /// values behind them.
 ///
@@ -174,129 +274,141 @@ unsafe fn pack<D: Dot>(bits: D, from: *const f32, to: *mut u8, count: usize, low
     }
 }
 
-/// Packed values of some records, on the stack of a thread.
+/// Packed values of some windows, on the stack of a thread.
 pub(super) struct Packed {
-    groups: MaybeUninit<[u32; ROOM + SPARE]>,
-    /// For each run of each record, the index of its first group: that of run r of record n is
-    /// `offsets[r * records + n]`.
-    offsets: MaybeUninit<[u16; ROOM]>,
+    values: MaybeUninit<[u32; ROOM + SPARE]>,
+    /// For each window, the place of its first byte.
+    starts: MaybeUninit<[u16; MOST]>,
 }
 
-/// The groups that [`pack`] may write behind the last record.
+/// The groups that [`pack`] may write behind the last value.
 const SPARE: usize = 16;
 
-/// The runs of packed records.
+/// The runs of packed windows.
 #[derive(Clone, Copy)]
 pub(super) struct PackedRuns {
-    groups: *const u32,
-    offsets: *const u16,
-    /// The number of records.
-    records: usize,
-    /// The runs of a record, and the groups of a run.
+    values: *const u8,
+    starts: *const u16,
+    /// The lines of a window, and its runs in a line.
+    lines: usize,
     runs: usize,
+    /// The distances of lines and of runs of a window, in bytes.
+    apart: (usize, usize),
+    /// The number of groups in a run.
     length: usize,
 }
 
-/// Packs some records, and returns their bits as [`pack`] does.
+/// Packs the values that windows cover, and returns their bits as [`pack`] does.
 ///
-/// SAFETY: as [`affine`]. The records have at most [`ROOM`] groups.
+/// SAFETY: the windows are sound, and the CPU has the instruction set. The windows are at most
+/// [`MOST`], and cover at most [`ROOM`] groups.
 #[inline(always)]
-pub(super) unsafe fn pack_records<D: Dot>(
-    whole: &WholeSubproblem<'_>,
-    records: Range<usize>,
+pub(super) unsafe fn pack_windows<D: Dot>(
+    windows: &WholeWindows,
+    low: f32,
     to: &mut Packed,
 ) -> (PackedRuns, u32) {
-    let (sub, low, size) = (&whole.sub, whole.weights.low, 4 / D::GROUP);
-    let inputs = sub.layer.inputs;
+    let (size, window) = (4 / D::GROUP, &windows.window);
+    let (lines, columns) = (windows.lines.len(), windows.columns.len());
+    let needed = Needed::by(window, lines, columns);
+    let (pixel, values) = (windows.channels * size, to.values.as_mut_ptr().cast::<u8>());
+    let line = needed.columns * pixel;
+    let mut start = to.starts.as_mut_ptr().cast::<u16>();
+    for y in 0..lines {
+        for x in 0..columns {
+            // SAFETY: there are at most MOST windows.
+            unsafe {
+                *start = (y * needed.step.0 * line + x * needed.step.1 * pixel) as u16;
+                start = start.add(1);
+            }
+        }
+    }
+    let (turns, run) = match window.dilation {
+        (_, 1) => (1, window.size.1 * windows.channels),
+        _ => (window.size.1, windows.channels),
+    };
     let packed = PackedRuns {
-        groups: to.groups.as_mut_ptr().cast(),
-        offsets: to.offsets.as_mut_ptr().cast(),
-        records: records.len(),
-        runs: 1,
-        length: inputs.div_ceil(D::GROUP),
+        values,
+        starts: to.starts.as_ptr().cast(),
+        lines: window.size.0,
+        runs: turns,
+        apart: (window.dilation.0 * line, window.dilation.1 * pixel),
+        length: run.div_ceil(D::GROUP),
     };
     // SAFETY: the caller's promise.
     unsafe {
         let mut bits = D::splat(0);
-        match sub.runs {
-            Some(runs) if runs.length % D::GROUP == 0 => {
-                bits = pack_runs(bits, whole, &runs, records, to);
-                let packed = PackedRuns {
-                    runs: inputs / runs.length,
-                    length: runs.length / D::GROUP,
-                    ..packed
-                };
-                return (packed, bits.any());
-            }
-            _ => {}
+        for y in 0..needed.lines {
+            bits = pack_line(bits, windows, &needed, low, y, values.add(y * line));
         }
-        for (i, n) in records.enumerate() {
-            let first = i * packed.length;
-            to.offsets
-                .as_mut_ptr()
-                .cast::<u16>()
-                .add(i)
-                .write(first as u16);
-            let to = to.groups.as_mut_ptr().cast::<u32>().add(first).cast::<u8>();
-            match sub.runs {
-                None => {
-                    let from = sub.x.add(n * sub.x_stride);
-                    bits = pack(bits, from, to, inputs, low);
-                }
-                Some(Runs { table, length }) => {
-                    for run in 0..inputs / length {
-                        let from = *table.add(run * sub.records + n);
-                        bits = pack(bits, from, to.add(run * length * size), length, low);
-                    }
-                }
-            }
-        }
+        // The last group may read bytes behind the values. Their weights are 0.
+        values
+            .add(needed.lines * line)
+            .cast::<u32>()
+            .write_unaligned(0);
         (packed, bits.any())
     }
 }
 
-/// Packs runs of whole groups, and adds their bits to `bits` as [`pack`] does. If runs overlap, as
-/// those of neighbouring windows do, their values are packed once.
+/// Packs line `y` of what windows need, and adds its bits to `bits` as [`pack`] does.
 ///
-/// SAFETY: as [`pack_records`].
+/// SAFETY: as [`pack_windows`]. `to` has room for the line, and for a vector behind it.
 #[inline(always)]
-unsafe fn pack_runs<D: Dot>(
+unsafe fn pack_line<D: Dot>(
     mut bits: D,
-    whole: &WholeSubproblem<'_>,
-    &Runs { table, length }: &Runs,
-    records: Range<usize>,
-    to: &mut Packed,
+    windows: &WholeWindows,
+    needed: &Needed,
+    low: f32,
+    y: usize,
+    to: *mut u8,
 ) -> D {
-    let (sub, low) = (&whole.sub, whole.weights.low);
-    let (groups, mut offset) = (
-        to.groups.as_mut_ptr().cast::<u32>(),
-        to.offsets.as_mut_ptr().cast::<u16>(),
-    );
-    // The next free group, and the values that are packed before it.
-    let (mut free, mut start, mut end) = (0, std::ptr::null(), std::ptr::null());
-    let floats = |from: *const f32, to: *const f32| (to as usize - from as usize) / 4;
-    for run in 0..sub.layer.inputs / length {
-        for n in records.clone() {
-            // SAFETY: the caller's promise. No run takes more groups than it has.
-            unsafe {
-                let from: *const f32 = *table.add(run * sub.records + n);
-                let last = from.wrapping_add(length);
-                // A run that continues the packed values must do so with whole groups.
-                if from < start || from > end || floats(start, last) % 4 != 0 {
-                    (start, end) = (from, from);
+    let (size, channels, window) = (4 / D::GROUP, windows.channels, &windows.window);
+    // The place of a needed line or column in the image with its border.
+    let place = |first: usize, at: usize, reach: usize, stride: usize| match stride > reach {
+        true => (first + at / reach) * stride + at % reach,
+        false => first * stride + at,
+    };
+    // A packed 0. 16-bit integers are packed as they are.
+    let zero = if size == 1 { -low as i32 as u8 } else { 0 };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let fill = |at: usize, pixels: usize| {
+            let size = channels * size;
+            to.add(at * size).write_bytes(zero, pixels * size);
+        };
+        let line = place(windows.lines.start, y, needed.reach.0, window.stride.0);
+        let line = line.wrapping_sub(window.border.top);
+        if line >= windows.height {
+            fill(0, needed.columns);
+            return bits;
+        }
+        let from = windows.x.add(line * windows.line);
+        let (first, stride) = (windows.columns.start, window.stride.1);
+        if windows.pixel == channels && stride <= needed.reach.1 {
+            let left = first * stride;
+            let begin = window.border.left.saturating_sub(left).min(needed.columns);
+            let end = (window.border.left + windows.width).saturating_sub(left);
+            let end = end.clamp(begin, needed.columns);
+            fill(0, begin);
+            let from =
+                from.wrapping_add((left + begin).wrapping_sub(window.border.left) * channels);
+            let inside = to.add(begin * channels * size);
+            bits = pack(bits, from, inside, (end - begin) * channels, low);
+            fill(end, needed.columns - end);
+        } else {
+            for x in 0..needed.columns {
+                let column = place(first, x, needed.reach.1, stride);
+                let column = column.wrapping_sub(window.border.left);
+                if column < windows.width {
+                    let from = from.add(column * windows.pixel);
+                    bits = pack(bits, from, to.add(x * channels * size), channels, low);
+                } else {
+                    fill(x, 1);
                 }
-                if last > end {
-                    let count = floats(end, last);
-                    bits = pack(bits, end, groups.add(free).cast(), count, low);
-                    free += count / D::GROUP;
-                    end = last;
-                }
-                *offset = (free - floats(from, end) / D::GROUP) as u16;
-                offset = offset.add(1);
             }
         }
+        bits
     }
-    bits
 }
 
 /// The vectors of rows in a tile of a single record.
@@ -306,107 +418,155 @@ const WIDE: usize = 8;
 pub(super) struct WholePlace<'a> {
     whole: &'a WholeSubproblem<'a>,
     x: PackedRuns,
-    /// The first record, counted from the first packed one, and its number in the subproblem.
+    /// The first window, counted from the first packed one.
     at: usize,
-    n: usize,
+    /// The address of row 0 for the first window.
+    result: *mut f32,
     /// The first row.
     row: usize,
 }
 
-/// Computes a subproblem. A tile has M records, or H or 1 at the end, and N vectors of rows, or 1
-/// at the end. Results of records with a value that is NaN or infinite are NaN.
+/// Computes a subproblem. A tile has M windows, or H or 1 at the end, and N vectors of rows, or 1
+/// at the end. Results of windows with a value that is NaN or infinite are NaN.
 ///
-/// SAFETY: the subproblem is sound, its rows are whole vectors, a record has at most [`ROOM`]
+/// SAFETY: the subproblem is sound, its rows are whole vectors, a window covers at most [`ROOM`]
 /// groups, and the CPU has the instruction set.
 pub(super) unsafe fn affine<D: Dot, const M: usize, const H: usize, const N: usize>(
     whole: &WholeSubproblem<'_>,
 ) {
-    let sub = &whole.sub;
-    let groups = sub.layer.inputs.div_ceil(D::GROUP);
+    let windows = &whole.windows;
     let mut packed = Packed {
-        groups: MaybeUninit::uninit(),
-        offsets: MaybeUninit::uninit(),
+        values: MaybeUninit::uninit(),
+        starts: MaybeUninit::uninit(),
     };
-    let most = (KEPT / groups / M * M).max((ROOM / groups).clamp(1, M));
-    let mut first = 0;
-    while first < sub.records {
-        let some = first..sub.records.min(first + most);
-        // SAFETY: `most` records have at most ROOM groups; passed on.
+    let (mut line, mut column) = (windows.lines.start, windows.columns.start);
+    let mut result = whole.result;
+    while line < windows.lines.end {
+        let (lines, columns) = windows.next(line, column, M, D::GROUP);
+        let some = WholeWindows {
+            lines: line..line + lines,
+            columns: column..column + columns,
+            ..*windows
+        };
+        column += columns;
+        if column == windows.columns.end {
+            (line, column) = (line + lines, windows.columns.start);
+        }
+        // SAFETY: `next` limits what the windows cover; passed on.
         unsafe {
-            let (x, bits) = D::pack_records(whole, some.clone(), &mut packed);
-            let mut row = sub.rows.start;
-            // The few sums of a single record would wait for each other.
-            while some.len() == 1 && row + WIDE * D::LANES <= sub.rows.end {
-                D::tile::<1, WIDE>(&WholePlace {
-                    whole,
-                    x,
-                    at: 0,
-                    n: first,
-                    row,
-                });
-                row += WIDE * D::LANES;
-            }
-            while row < sub.rows.end {
-                let wide = row + N * D::LANES <= sub.rows.end;
-                let place = |n: usize| WholePlace {
-                    whole,
-                    x,
-                    at: n - first,
-                    n,
-                    row,
-                };
-                macro_rules! tile {
-                    ($m:expr, $n:expr) => {
-                        if wide {
-                            D::tile::<$m, N>(&place($n))
-                        } else {
-                            D::tile::<$m, 1>(&place($n))
-                        }
-                    };
-                }
-                let mut n = some.start;
-                while n + M <= some.end {
-                    tile!(M, n);
-                    n += M;
-                }
-                while n + H <= some.end {
-                    tile!(H, n);
-                    n += H;
-                }
-                while n < some.end {
-                    tile!(1, n);
-                    n += 1;
-                }
-                row += if wide { N * D::LANES } else { D::LANES };
-            }
+            let (x, bits) = D::pack_windows(&some, whole.weights.low, &mut packed);
+            block::<D, M, H, N>(whole, x, lines * columns, result);
             if bits & !packed_bits(D::GROUP) != 0 {
-                refuse::<D>(whole, some.clone(), &mut packed);
+                refuse::<D>(whole, &some, &mut packed, result);
             }
         }
-        first = some.end;
+        result = result.wrapping_add(lines * columns * whole.result_stride);
     }
 }
 
-/// Sets the results of records with a value that is no whole number in range to NaN.
+/// Computes all rows of `count` packed windows.
+///
+/// SAFETY: as [`affine`].
+#[inline(always)]
+unsafe fn block<D: Dot, const M: usize, const H: usize, const N: usize>(
+    whole: &WholeSubproblem<'_>,
+    x: PackedRuns,
+    count: usize,
+    result: *mut f32,
+) {
+    let mut row = whole.rows.start;
+    let place = |at: usize, row: usize| WholePlace {
+        whole,
+        x,
+        at,
+        result: result.wrapping_add(at * whole.result_stride),
+        row,
+    };
+    // SAFETY: passed on.
+    unsafe {
+        // The few sums of a single window would wait for each other.
+        while count == 1 && row + WIDE * D::LANES <= whole.rows.end {
+            D::tile::<1, WIDE>(&place(0, row));
+            row += WIDE * D::LANES;
+        }
+        while row < whole.rows.end {
+            let wide = row + N * D::LANES <= whole.rows.end;
+            macro_rules! tile {
+                ($m:expr, $at:expr) => {
+                    if wide {
+                        D::tile::<$m, N>(&place($at, row))
+                    } else {
+                        D::tile::<$m, 1>(&place($at, row))
+                    }
+                };
+            }
+            let mut at = 0;
+            while at + M <= count {
+                tile!(M, at);
+                at += M;
+            }
+            while at + H <= count {
+                tile!(H, at);
+                at += H;
+            }
+            while at < count {
+                tile!(1, at);
+                at += 1;
+            }
+            row += if wide { N * D::LANES } else { D::LANES };
+        }
+    }
+}
+
+/// Sets the results of windows with a value that is no whole number in range to NaN.
 ///
 /// SAFETY: as [`affine`].
 #[cold]
-unsafe fn refuse<D: Dot>(whole: &WholeSubproblem<'_>, records: Range<usize>, packed: &mut Packed) {
-    let sub = &whole.sub;
-    for n in records {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let (_, bits) = D::pack_records(whole, n..n + 1, packed);
-            if bits & !packed_bits(D::GROUP) != 0 {
-                for row in sub.rows.clone() {
-                    *sub.result.add(n * sub.result_stride + row) = f32::NAN;
-                }
-            }
+unsafe fn refuse<D: Dot>(
+    whole: &WholeSubproblem<'_>,
+    windows: &WholeWindows,
+    packed: &mut Packed,
+    mut result: *mut f32,
+) {
+    let Window {
+        size,
+        stride,
+        dilation,
+        border,
+        ..
+    } = windows.window;
+    for (line, column) in windows
+        .lines
+        .clone()
+        .flat_map(|y| windows.columns.clone().map(move |x| (y, x)))
+    {
+        let mut bits = 0;
+        // Element by element, without the values between them.
+        for element in 0..size.0 * size.1 {
+            let y = line * stride.0 + element / size.1 * dilation.0;
+            let x = column * stride.1 + element % size.1 * dilation.1;
+            let one = WholeWindows {
+                window: Window {
+                    border,
+                    ..Window::of((1, 1))
+                },
+                lines: y..y + 1,
+                columns: x..x + 1,
+                ..*windows
+            };
+            // SAFETY: the caller's promise.
+            bits |= unsafe { D::pack_windows(&one, whole.weights.low, packed).1 };
         }
+        if bits & !packed_bits(D::GROUP) != 0 {
+            // SAFETY: the caller's promise.
+            let rows = whole.rows.clone();
+            rows.for_each(|row| unsafe { *result.add(row) = f32::NAN });
+        }
+        result = result.wrapping_add(whole.result_stride);
     }
 }
 
-/// Computes M records by N vectors of rows.
+/// Computes M windows by N vectors of rows.
 ///
 /// SAFETY: as [`affine`]. The place is inside the subproblem.
 #[inline(always)]
@@ -415,37 +575,37 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
         whole,
         x: packed,
         at,
-        n,
+        result,
         row,
     } = place;
-    let (sub, rescale) = (&whole.sub, whole.rescale);
+    let (weights, rescale) = (whole.weights, whole.rescale);
+    let groups = packed.lines * packed.runs * packed.length;
     // SAFETY: each pointer stays inside its array. Vectors of zero bytes are zeros.
     unsafe {
-        let mut weights = [whole.weights.groups.as_ptr(); N];
-        let mut sums: [[D; N]; M] = std::mem::zeroed();
+        let mut next = weights.groups.as_ptr().add(row * groups);
+        let (mut sums, mut x): ([[D; N]; M], _) = (std::mem::zeroed(), [packed.values; M]);
+        unrolled!(m < M, {
+            x[m] = x[m].add(usize::from(*packed.starts.add(at + m)))
+        });
         unrolled!(i < N, {
-            let at = row + i * D::LANES;
-            weights[i] = weights[i].add(at * packed.runs * packed.length);
-            let start = D::load(whole.weights.start.as_ptr().add(at).cast());
+            let start = D::load(weights.start.as_ptr().add(row + i * D::LANES).cast());
             unrolled!(m < M, { sums[m][i] = start });
         });
-        let mut offsets = packed.offsets.add(at);
-        for _ in 0..packed.runs {
-            let mut x = [packed.groups; M];
-            unrolled!(m < M, { x[m] = x[m].add(usize::from(*offsets.add(m))) });
-            for g in 0..packed.length {
-                let mut w: [D; N] = std::mem::zeroed();
-                unrolled!(i < N, { w[i] = D::load(weights[i].add(g * D::LANES)) });
-                unrolled!(m < M, {
-                    let values = D::splat(*x[m].add(g));
-                    unrolled!(i < N, { sums[m][i] = sums[m][i].dot(values, w[i]) });
-                    compiler_fence(Ordering::SeqCst);
-                });
+        for line in 0..packed.lines {
+            for run in 0..packed.runs {
+                let first = line * packed.apart.0 + run * packed.apart.1;
+                for g in 0..packed.length {
+                    let mut w: [D; N] = std::mem::zeroed();
+                    unrolled!(i < N, { w[i] = D::load(next.add(i * D::LANES * groups)) });
+                    unrolled!(m < M, {
+                        let group = x[m].add(first + 4 * g).cast::<u32>();
+                        let values = D::splat(group.read_unaligned());
+                        unrolled!(i < N, { sums[m][i] = sums[m][i].dot(values, w[i]) });
+                        compiler_fence(Ordering::SeqCst);
+                    });
+                    next = next.add(D::LANES);
+                }
             }
-            unrolled!(i < N, {
-                weights[i] = weights[i].add(packed.length * D::LANES)
-            });
-            offsets = offsets.wrapping_add(packed.records);
         }
         let least = D::Float::splat(rescale.bounds.least);
         let largest = D::Float::splat(rescale.bounds.largest);
@@ -458,7 +618,7 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
                 if rescale.rounds {
                     value = value.round();
                 }
-                let to = sub.result.add((n + m) * sub.result_stride + at);
+                let to = result.add(m * whole.result_stride + at);
                 largest.min(least.max(value)).store(to);
             });
         });

@@ -3,11 +3,10 @@
 use super::image::{self, Line, Scaling};
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, inlined};
-use super::whole::{self, Dot, Packed, PackedRuns, WholeKernels, WholePlace, WholeSubproblem};
+use super::whole::{self, Dot, Packed, PackedRuns, WholeKernels, WholePlace, WholeWindows};
 use super::winograd::{self, Pixels, Steps, Transforms};
 use super::{Activation, Arithmetic, Bounds, Kernels, of_bytes, of_halves};
 use std::arch::x86_64::*;
-use std::ops::Range;
 
 /// Returns the kernels that the CPU and the system support, best first.
 ///
@@ -269,23 +268,23 @@ macro_rules! dot {
             }
 
             #[inline(always)]
-            unsafe fn pack_records(
-                whole: &WholeSubproblem<'_>,
-                records: Range<usize>,
+            unsafe fn pack_windows(
+                windows: &WholeWindows,
+                low: f32,
                 to: &mut Packed,
             ) -> (PackedRuns, u32) {
                 #[target_feature(enable = $features)]
                 #[inline(never)]
                 unsafe fn pack(
-                    whole: &WholeSubproblem<'_>,
-                    records: Range<usize>,
+                    windows: &WholeWindows,
+                    low: f32,
                     to: &mut Packed,
                 ) -> (PackedRuns, u32) {
                     // SAFETY: the caller's promise is passed on.
-                    unsafe { whole::pack_records::<$name>(whole, records, to) }
+                    unsafe { whole::pack_windows::<$name>(windows, low, to) }
                 }
                 // SAFETY: the caller's promise is passed on.
-                unsafe { pack(whole, records, to) }
+                unsafe { pack(windows, low, to) }
             }
 
             // Without the features, so that no compiler inlines the inner function.

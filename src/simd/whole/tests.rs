@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::ir::values::Values;
-use crate::simd::dense::{Part, Weights};
-use crate::simd::micro::{Kernels, Runs};
+use crate::simd::dense::Weights;
+use crate::simd::micro::Kernels;
 use std::borrow::Cow;
 
 /// Returns a random whole number in a range.
@@ -13,20 +13,75 @@ fn draw(seed: &mut u32, from: Range<i32>) -> i32 {
     from.start + ((*seed >> 8) as usize % from.len()) as i32
 }
 
-/// How the values of a record stand in memory.
+/// The windows of a convolution.
 #[derive(Clone, Copy, Debug)]
-enum Windows {
-    Contiguous,
-    /// Runs of this length. Runs of neighbouring records overlap by all but the second number of
-    /// values, and the last run of each record is shared by all, like a border.
-    Runs(usize, usize),
+struct Windows {
+    window: Window,
+    channels: usize,
+    /// The distance of two pixels of the image, in values.
+    pixel: usize,
+    width: usize,
+    height: usize,
+    /// The lines and columns of windows.
+    count: (usize, usize),
+}
+
+impl Windows {
+    /// Windows of one pixel: the records of an affine layer.
+    fn records(records: usize, inputs: usize) -> Windows {
+        Windows {
+            window: Window::of((1, 1)),
+            channels: inputs,
+            pixel: inputs + 1,
+            width: records,
+            height: 1,
+            count: (1, records),
+        }
+    }
+
+    fn draw(seed: &mut u32) -> Windows {
+        let mut pair = |from: Range<i32>| [0; 2].map(|_| draw(seed, from.clone()) as usize);
+        let [size, stride, dilation] = [1..5, 1..4, 1..3].map(|r| pair(r).into());
+        let [top, left] = pair(0..3);
+        let [height, width] = pair(1..12);
+        let [channels, more] = pair(1..25);
+        let mut window = Window::of(size);
+        (window.stride, window.dilation) = (stride, dilation);
+        (window.border.top, window.border.left) = (top, left);
+        Windows {
+            window,
+            channels,
+            pixel: channels + if more > 12 { more } else { 0 },
+            width,
+            height,
+            count: pair(1..8).into(),
+        }
+    }
+
+    /// The value of column `k` of window `n` in the image `x`, or 0 in the border.
+    fn value(&self, x: &[f32], n: usize, k: usize) -> f32 {
+        let Window {
+            size,
+            stride,
+            dilation,
+            border,
+            ..
+        } = self.window;
+        let (element, channel) = (k / self.channels, k % self.channels);
+        let (down, along) = (element / size.1, element % size.1);
+        let y = n / self.count.1 * stride.0 + down * dilation.0;
+        let x_at = n % self.count.1 * stride.1 + along * dilation.1;
+        let (y, x_at) = (y.wrapping_sub(border.top), x_at.wrapping_sub(border.left));
+        match y < self.height && x_at < self.width {
+            true => x[(y * self.width + x_at) * self.pixel + channel],
+            false => 0.0,
+        }
+    }
 }
 
 /// A layer with random weights in panels of 16 rows.
 struct Case {
     rows: usize,
-    inputs: usize,
-    records: usize,
     windows: Windows,
     values: Range<i32>,
     weights: Range<i32>,
@@ -36,12 +91,12 @@ impl Case {
     /// Computes the case with some kernels, and compares the results with those of 64-bit integers.
     /// Some records have a value that is no whole number in range.
     fn check(&self, kernels: &WholeKernels, mut seed: u32) {
-        let &Case {
-            rows,
-            inputs,
-            records,
-            ..
-        } = self;
+        let &Case { rows, windows, .. } = self;
+        let Windows {
+            window, channels, ..
+        } = windows;
+        let inputs = window.size.0 * window.size.1 * channels;
+        let records = windows.count.0 * windows.count.1;
         let columns = inputs + 3;
         let weights: Vec<i32> = (0..rows * inputs)
             .map(|_| draw(&mut seed, self.weights.clone()))
@@ -65,7 +120,7 @@ impl Case {
             rescale: None,
             whole: None,
         };
-        dense.whole = layer(&dense, kernels, &self.values);
+        dense.whole = layer(&dense, &window, kernels, &self.values);
         assert!(dense.whole.is_some(), "{} {rows}×{inputs}", kernels.name);
         let bounds = Bounds {
             least: -128.0,
@@ -85,52 +140,40 @@ impl Case {
             });
         }
         dense.check();
-        // The address of each run: run r of record n is at `places[r * records + n]`.
-        let (length, step) = match self.windows {
-            Windows::Contiguous => (inputs, inputs + 1),
-            Windows::Runs(length, step) => (length, step),
-        };
-        let runs = inputs / length;
-        let line = records * step + length;
-        let place = |r: usize, n: usize| match runs > 1 && r + 1 == runs {
-            true => (runs - 1) * line,
-            false => r * line + n * step,
-        };
-        let mut x: Vec<f32> = (0..runs * line + length)
+        let mut x: Vec<f32> = (0..windows.width * windows.height * windows.pixel)
             .map(|_| draw(&mut seed, self.values.clone()) as f32)
             .collect();
-        // The first value of some records. With overlapping runs, others have it too.
-        for (n, wrong) in [(1, f32::NAN), (5, f32::INFINITY), (8, -1e30), (9, 70_000.0)] {
-            if n < records && draw(&mut seed, 0..2) == 1 {
-                x[place(0, n)] = wrong;
+        // Values between pixels are not read. Those of some pixels are no whole numbers in range.
+        let pixels = windows.width * windows.height;
+        for (n, pixel) in x.chunks_exact_mut(windows.pixel).enumerate() {
+            pixel[channels..].fill(f32::NAN);
+            let wrong = [f32::NAN, f32::INFINITY, -1e30, 70_000.0];
+            if draw(&mut seed, 0..pixels as i32 + 3) == 0 {
+                pixel[n % channels] = wrong[n % 4];
             }
         }
-        let table: Vec<*const f32> = (0..runs)
-            .flat_map(|r| (0..records).map(move |n| (r, n)))
-            .map(|(r, n)| x[place(r, n)..].as_ptr())
-            .collect();
         let stride = rows + 7;
         let mut result = vec![77.0; records * stride + 16];
-        let part = Part {
-            rows: 0..rows,
-            records,
+        let result_of = (result.as_mut_ptr(), stride);
+        let of_kernel = WholeWindows {
             x: x.as_ptr(),
-            x_stride: step,
-            runs: match self.windows {
-                Windows::Contiguous => None,
-                Windows::Runs(..) => Some(Runs {
-                    table: table.as_ptr(),
-                    length,
-                }),
-            },
-            result: result.as_mut_ptr(),
-            result_stride: stride,
+            pixel: windows.pixel,
+            line: windows.width * windows.pixel,
+            channels,
+            width: windows.width,
+            height: windows.height,
+            window,
+            lines: 0..windows.count.0,
+            columns: 0..windows.count.1,
         };
         let floats = Kernels::all().find(|k| 16 % k.lanes == 0).unwrap();
         // SAFETY: the sizes are right by construction, and the CPU can run these kernels.
-        unsafe { dense.product(&floats, part) };
+        unsafe {
+            let whole = dense.whole.as_ref().unwrap();
+            dense.whole_product(&floats, whole, 0..rows, of_kernel, result_of);
+        }
         for n in 0..records {
-            let value = |k: usize| x[place(k / length, n) + k % length];
+            let value = |k: usize| windows.value(&x, n, k);
             let wrong = (0..inputs).any(|k| !value(k).is_finite() || value(k).abs() > 256.0);
             for row in 0..rows {
                 let products = (0..inputs)
@@ -172,37 +215,45 @@ fn products_of_whole_numbers_are_exact() {
     let mut seed = 1;
     for kernels in WholeKernels::all() {
         for turn in 0..600 {
-            let length = draw(&mut seed, 1..70) as usize;
-            let runs = draw(&mut seed, 1..6) as usize;
-            let (inputs, windows) = match turn % 3 {
-                0 => (draw(&mut seed, 1..400) as usize, Windows::Contiguous),
-                1 => (
-                    runs * length,
-                    Windows::Runs(length, draw(&mut seed, 1..90) as usize),
-                ),
-                _ => {
-                    let step = 4 * draw(&mut seed, 1..20) as usize;
-                    (runs * 4 * length, Windows::Runs(4 * length, step))
+            let windows = match turn % 3 {
+                0 => {
+                    let records = draw(&mut seed, 1..30) as usize;
+                    Windows::records(records, draw(&mut seed, 1..400) as usize)
                 }
+                _ => Windows::draw(&mut seed),
             };
             let low = draw(&mut seed, -255..1);
             let case = Case {
                 rows: 16 * draw(&mut seed, 1..11) as usize,
-                inputs,
-                records: draw(&mut seed, 1..30) as usize,
                 windows,
                 values: low..low + 256,
                 weights: kernels.weights().start..kernels.weights().end,
             };
             case.check(&kernels, turn);
         }
-        // A record that fills the packed values, and one record more than they have room for.
-        for records in [1, 3] {
+        // A window that fills the packed values, more windows than are computed at a time, and
+        // lines that are computed in parts.
+        let (large, wide) = (ROOM * kernels.group, Window::of((3, 3)));
+        let image = |channels, width, count| Windows {
+            window: wide,
+            channels,
+            pixel: channels,
+            width,
+            height: 9,
+            count,
+        };
+        let windows = [
+            Windows::records(1, large),
+            Windows::records(3, large),
+            Windows::records(1500, 1),
+            image(5, 900, (7, 898)),
+            image(700, 14, (7, 12)),
+            image(16, 40, (7, 38)),
+        ];
+        for windows in windows {
             let case = Case {
                 rows: 32,
-                inputs: ROOM * kernels.group,
-                records,
-                windows: Windows::Contiguous,
+                windows,
                 values: -128..128,
                 weights: -7..8,
             };
@@ -225,7 +276,8 @@ fn layers_of_other_numbers_have_no_whole_kernels() {
             rescale: None,
             whole: None,
         };
-        let taken = |dense: Dense, values| layer(&dense, &kernels, &values).is_some();
+        let taken =
+            |dense: Dense, values| layer(&dense, &Window::of((1, 1)), &kernels, &values).is_some();
         assert!(taken(dense(127.0, 3.0, 9), -128..128));
         assert!(!taken(dense(0.5, 3.0, 9), -128..128), "a fraction");
         assert!(!taken(dense(300.0, 3.0, 9), -128..128), "a large weight");
