@@ -114,6 +114,16 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             right(end <= read.min(written) && !in_place);
             right(first <= factors.len() && second <= biases.as_ref().unwrap_or(factors).len());
         }
+        Action::Sum {
+            other,
+            first,
+            count,
+            ..
+        } => {
+            let least = rows.of(*other).min(read).min(written);
+            right(first % LINE == 0 && first + count <= least);
+            right(!in_place && step.to != *other);
+        }
         Action::Resample { taps, geometry } => {
             let ((input, from), (output, to)) = (geometry.input, geometry.output);
             let inside = |axis: &[Vec<Tap>], size: usize| {

@@ -253,6 +253,20 @@ impl Moves<3> {
     }
 }
 
+impl Moves<3> {
+    /// Returns the indices of the factor and of the summand, if these are the same for all rows,
+    /// and if the rows are those of `count` elements in order from row `first` up to `end`.
+    pub(super) fn uniform(&self, rows: &Range<usize>, count: usize) -> Option<[usize; 2]> {
+        let [all] = &self.pieces[..] else {
+            return None;
+        };
+        let alike = all.loops.iter().all(|l| l.steps[1..] == [0, 0]);
+        let covers = all.first[0] == rows.start && all.ends()[0] == rows.end;
+        let [_, factor, summand] = all.first;
+        (alike && covers && self.len() == count).then_some([factor, summand])
+    }
+}
+
 impl<const N: usize> Moves<N> {
     fn new(maps: [RowMap; N], filled: usize) -> Moves<N> {
         let pieces = Loops::of(&maps).map_or_else(|| runs(&maps), |all| vec![all]);

@@ -5,12 +5,12 @@ use super::buffers::{Activations, LINE, Operands, Scratch, TileInputs, Undecoded
 use super::check::{BufferRows, check, right};
 use super::dense::{Dense, Part};
 use super::images;
-use super::micro::{Bounds, Kernels};
+use super::micro::{Bounds, Kernels, WholeSum};
 use super::moves::{self, Block, Numbers, Share};
 use super::phases::{Phase, Split};
 use super::product;
 use super::schedule::{Schedule, Tile, Work};
-use super::steps::{Action, HostStep, Place};
+use super::steps::{Action, HostStep, Place, SUM_PART};
 use crate::ir::network::Activation;
 use crate::ir::plan::{NAN_CLASS, SLOTS};
 use crate::ir::view::Geometry;
@@ -355,6 +355,7 @@ impl TeamState {
                 | Action::Resample { .. }
                 | Action::Product { .. }
                 | Action::Scale { .. }
+                | Action::Sum { .. }
                 | Action::Softmax { .. }
                 | Action::Gather { .. } => {
                     for n in context.records.clone() {
@@ -557,9 +558,9 @@ impl TeamState {
     /// The address of a step's second operand for record `n`. Null for a step with one operand.
     fn other(&self, step: &HostStep, context: &TileContext, n: usize) -> *const f32 {
         match step.action {
-            Action::Combine { other, .. } | Action::Product { other, .. } => {
-                self.record(other, context, n).cast_const()
-            }
+            Action::Combine { other, .. }
+            | Action::Product { other, .. }
+            | Action::Sum { other, .. } => self.record(other, context, n).cast_const(),
             _ => std::ptr::null(),
         }
     }
@@ -693,6 +694,25 @@ impl TeamState {
                             (self.kernels.activate)(activation, result.add(rows.start), rows.len());
                         }
                     }
+                }
+                &Action::Sum {
+                    numbers,
+                    first,
+                    count,
+                    ..
+                } => {
+                    let parts = context.share.of(count.div_ceil(SUM_PART));
+                    let start = parts.start * SUM_PART;
+                    // The place of a record is whole cache lines, which all lanes divide.
+                    let end = count.next_multiple_of(LINE).min(parts.end * SUM_PART);
+                    let second = self.other(step, context, n);
+                    (self.kernels.sum)(&WholeSum {
+                        x: operands.x.add(first + start),
+                        y: second.add(first + start),
+                        result: result.add(first + start),
+                        count: end - start,
+                        numbers,
+                    });
                 }
                 Action::Softmax {
                     geometry,

@@ -4,7 +4,7 @@ use super::buffers::Floats;
 use super::dense::{Dense, Weights};
 use super::images;
 use super::micro::winograd;
-use super::micro::{Kernels, Rescale, WindowOp};
+use super::micro::{Kernels, Rescale, SumNumbers, WindowOp};
 use super::moves::Moves;
 use super::product;
 use crate::error::Error;
@@ -30,7 +30,9 @@ impl HostStep {
     /// Returns true if the step reads or writes the buffer `place`.
     pub(super) fn touches(&self, place: Place) -> bool {
         let other = match self.action {
-            Action::Combine { other, .. } | Action::Product { other, .. } => Some(other),
+            Action::Combine { other, .. }
+            | Action::Product { other, .. }
+            | Action::Sum { other, .. } => Some(other),
             _ => None,
         };
         [Some(self.from), Some(self.to), other].contains(&Some(place))
@@ -64,6 +66,9 @@ impl Finish {
         rounding.into_iter().chain(last)
     }
 }
+
+/// The rows of a part of [`Action::Sum`], whole cache lines.
+pub(super) const SUM_PART: usize = 1024;
 
 /// The computation of a step.
 pub(crate) enum Action {
@@ -107,6 +112,14 @@ pub(crate) enum Action {
         moves: Moves<3>,
         /// The functions that are applied to each element of the result.
         finish: Finish,
+    },
+    /// The sum of two values of whole numbers: the rows from the first on, `count` of them.
+    Sum {
+        /// The buffer of the second operand.
+        other: Place,
+        numbers: SumNumbers,
+        first: usize,
+        count: usize,
     },
     /// Resampling: each pixel of the result is a weighted sum of pixels in a few rows and columns.
     Resample {
@@ -210,6 +223,7 @@ impl Action {
             }
             Action::Product { product, .. } => product::units(product),
             Action::Gather { moves, .. } => moves.parts(),
+            Action::Sum { count, .. } => count.div_ceil(SUM_PART),
             Action::Affine(_) | Action::Scale { .. } | Action::Activate(_) | Action::ArgMax(_) => 1,
         }
     }
@@ -238,6 +252,7 @@ impl Action {
             Action::Softmax { geometry, .. } => 500 * image(geometry.output),
             Action::Product { product, .. } => 2 * product.len() * product.terms,
             Action::Gather { moves, .. } => 40 * moves.len(),
+            Action::Sum { count, .. } => 20 * count,
             Action::Affine(_) | Action::Scale { .. } | Action::Activate(_) | Action::ArgMax(_) => 0,
         }
     }

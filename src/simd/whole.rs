@@ -2,14 +2,18 @@
 //! layer becomes part of the layer's step. Layers whose values and weights are small whole numbers
 //! get kernels for them.
 
+use super::buffers::LINE;
 use super::check::BufferRows;
 use super::dense::Dense;
 use super::images;
-use super::micro::{Bounds, Kernels, ROOM, Rescale, WholeKernels, WholeWeights, WholeWindows};
+use super::micro::{
+    Bounds, Kernels, ROOM, Rescale, SumNumbers, SumPart, WholeKernels, WholeWeights, WholeWindows,
+};
 use super::steps::{Action, Finish, HostStep, Place};
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
-use crate::ir::op::Window;
+use crate::ir::op::{Arithmetic, Window};
+use crate::ir::view::Image;
 use std::ops::Range;
 
 #[cfg(test)]
@@ -37,6 +41,7 @@ pub(super) fn prepare(steps: &mut [HostStep], rows: BufferRows<'_>, floats: &Ker
     }
     for i in 1..steps.len() {
         join(steps, i, rows);
+        sum(steps, i);
     }
     // Threads share rows in whole vectors of the kernels for floats.
     let fits = |k: &WholeKernels| floats.lanes % k.lanes == 0;
@@ -82,6 +87,172 @@ fn join(steps: &mut [HostStep], i: usize, rows: BufferRows<'_>) {
     steps[i - 1].to = to;
     steps[i].from = to;
     steps[i].action = Action::Activate(Activation::None);
+}
+
+/// Makes one step of the sum of two values that ends with the scaling in step `i`. The steps before
+/// add up the products of the lower and of the upper digits of two factors. They then do nothing.
+fn sum(steps: &mut [HostStep], i: usize) {
+    let Some(found) = Summation::of(steps, i) else {
+        return;
+    };
+    let to = steps[i].to;
+    for step in found.steps {
+        steps[step].from = to;
+        steps[step].to = to;
+        steps[step].action = Action::Activate(Activation::None);
+    }
+    let [from, other] = found.operands;
+    steps[i].from = from;
+    steps[i].action = Action::Sum {
+        other,
+        numbers: found.numbers,
+        first: found.rows.start,
+        count: found.rows.len(),
+    };
+}
+
+/// The steps of a sum of two values but the last.
+struct Summation {
+    steps: [usize; 7],
+    operands: [Place; 2],
+    numbers: SumNumbers,
+    /// The rows of the sum, with the padding of pixels.
+    rows: Range<usize>,
+}
+
+impl Summation {
+    /// `None` if step `i` does not end such a sum.
+    fn of(steps: &[HostStep], i: usize) -> Option<Summation> {
+        let Action::Scale { finish, .. } = &steps[i].action else {
+            return None;
+        };
+        let bounds = Bounds::of(finish.activation).filter(|_| finish.rounds)?;
+        let all = Added::by(steps, steps[i].from, false)?;
+        let image = all.image;
+        let [factor, summand] = uniform(&steps[i], image)?;
+        let [one, other] = all.operands;
+        let (lower, upper) = scaled_sum(steps, one, image, true)
+            .zip(scaled_sum(steps, other, image, false))
+            .or_else(|| {
+                let lower = scaled_sum(steps, other, image, true)?;
+                Some((lower, scaled_sum(steps, one, image, false)?))
+            })?;
+        let [x, y] = lower.operands;
+        let mut upper_part = upper.part;
+        match upper.operands {
+            same if same == [x, y] => {}
+            crossed if crossed == [y, x] => upper_part.factors.reverse(),
+            _ => return None,
+        }
+        let numbers = SumNumbers {
+            lower: lower.part,
+            upper: upper_part,
+            factor,
+            summand,
+            bounds,
+        };
+        let (place, shape) = image;
+        let rows = place.first..place.first + place.line * shape.h;
+        let apart = ![x, y].contains(&steps[i].to) && rows.start % LINE == 0;
+        // The padding of pixels is 0, and has to stay 0.
+        let ([a, b, c], [d, e, f]) = (lower.steps, upper.steps);
+        (apart && numbers.of_zeros() == 0.0).then_some(Summation {
+            steps: [all.step, a, b, c, d, e, f],
+            operands: [x, y],
+            numbers,
+            rows,
+        })
+    }
+}
+
+/// A sum of two scaled values.
+struct ScaledSum {
+    steps: [usize; 3],
+    operands: [Place; 2],
+    part: SumPart,
+}
+
+/// Returns the sum of two scaled values in a buffer, rounded or not. `None` if the buffer has
+/// something else.
+fn scaled_sum(
+    steps: &[HostStep],
+    place: Place,
+    image: (Image, Shape),
+    rounded: bool,
+) -> Option<ScaledSum> {
+    let both = Added::by(steps, place, rounded).filter(|b| b.image == image)?;
+    let scaled = |place: Place| {
+        let step = writer(steps, place)?;
+        Some((step, uniform(&steps[step], image)?))
+    };
+    let [(x, [a, c]), (y, [b, d])] = [scaled(both.operands[0])?, scaled(both.operands[1])?];
+    let plain = [x, y].map(|i| match &steps[i].action {
+        Action::Scale { finish, .. } => finish.activations().next().is_none(),
+        _ => false,
+    });
+    (plain == [true, true]).then_some(ScaledSum {
+        steps: [both.step, x, y],
+        operands: [steps[x].from, steps[y].from],
+        part: SumPart {
+            factors: [a, b],
+            summand: c + d,
+        },
+    })
+}
+
+/// A step that adds two values of one layout element by element.
+struct Added {
+    step: usize,
+    operands: [Place; 2],
+    image: (Image, Shape),
+}
+
+impl Added {
+    /// Returns the step that writes the sum in a buffer, rounded or not.
+    fn by(steps: &[HostStep], place: Place, rounded: bool) -> Option<Added> {
+        let step = writer(steps, place)?;
+        let Action::Combine {
+            arithmetic: Arithmetic::Add,
+            other,
+            finish,
+            geometry,
+        } = &steps[step].action
+        else {
+            return None;
+        };
+        let ((second, _), image @ (output, to)) = (geometry.input, geometry.output);
+        let alike = second == output && output.line == to.w * output.pixel;
+        let plain = finish.rounds == rounded && finish.activation == Activation::None;
+        (alike && plain).then_some(Added {
+            step,
+            operands: [steps[step].from, *other],
+            image,
+        })
+    }
+}
+
+/// Returns the step that writes a buffer, if only one other step touches it.
+fn writer(steps: &[HostStep], place: Place) -> Option<usize> {
+    let touching = steps.iter().filter(|s| s.touches(place)).count();
+    let hidden = matches!(place, Place::Hidden(_)) && touching == 2;
+    steps.iter().position(|s| s.to == place).filter(|_| hidden)
+}
+
+/// Returns the factor and the summand of a scaling that has the same ones for all elements of an
+/// image.
+fn uniform(step: &HostStep, (image, shape): (Image, Shape)) -> Option<[f32; 2]> {
+    let Action::Scale {
+        factors,
+        biases: Some(summands),
+        moves,
+        ..
+    } = &step.action
+    else {
+        return None;
+    };
+    let end = images::end(image, shape);
+    let [factor, summand] = moves.uniform(&(image.first..end), shape.c * shape.w * shape.h)?;
+    Some([factors[factor], summands[summand]])
 }
 
 /// The rows that a layer writes.
@@ -305,6 +476,7 @@ impl Contents {
                 finish: Finish { rounds, activation },
                 ..
             } => limited(rounds, activation),
+            Action::Sum { numbers, .. } => range(numbers.bounds),
             &Action::Gather { value, .. } => {
                 let filled = range(Bounds::both(value));
                 self.of(step.from).zip(filled).map(|(a, b)| union(a, b))

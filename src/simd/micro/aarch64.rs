@@ -23,6 +23,7 @@ pub(super) const NEON: Kernels = Kernels {
     takes_lines: F32x4::REGISTERS,
     combine: image::combine::<F32x4>,
     scale: image::scale::<F32x4>,
+    sum: image::sum::<F32x4>,
     transforms: None,
 };
 

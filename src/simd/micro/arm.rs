@@ -114,6 +114,7 @@ macro_rules! kernels {
                 combine(arithmetic as u32, a, b, result, count)
             },
             scale: super::image::scale::<super::Lanes4>,
+            sum: super::image::sum::<super::Lanes4>,
             transforms: Some(Transforms {
                 // SAFETY: the caller's promise is passed on.
                 filters: |from, apart, to, apart_to, n| unsafe {

@@ -392,6 +392,73 @@ pub(super) unsafe fn combine<V: Vector>(
     }
 }
 
+/// A sum of two values of whole numbers, which are multiplied by numbers of more digits than a float
+/// holds. The products are added up in two parts, the lower ones and the upper ones.
+///
+/// Safety of its computation: `x`, `y` and `result` are valid for `count` values, a multiple of the
+/// lanes, and nobody else touches `result`.
+pub(crate) struct WholeSum {
+    pub(crate) x: *const f32,
+    pub(crate) y: *const f32,
+    pub(crate) result: *mut f32,
+    pub(crate) count: usize,
+    pub(crate) numbers: SumNumbers,
+}
+
+/// The numbers of a [`WholeSum`]. With the parts `p(x, y) = x · factors[0] + y · factors[1] +
+/// summand`, the result is `(round(lower(x, y)) + upper(x, y)) · factor + summand`, rounded and
+/// clamped to the bounds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SumNumbers {
+    pub(crate) lower: SumPart,
+    pub(crate) upper: SumPart,
+    pub(crate) factor: f32,
+    pub(crate) summand: f32,
+    pub(crate) bounds: Bounds,
+}
+
+impl SumNumbers {
+    /// The result for two zeros.
+    pub(crate) fn of_zeros(&self) -> f32 {
+        let all = self.lower.summand.round_ties_even() + self.upper.summand;
+        let value = all.mul_add(self.factor, self.summand).round_ties_even();
+        value.max(self.bounds.least).min(self.bounds.largest)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SumPart {
+    pub(crate) factors: [f32; 2],
+    pub(crate) summand: f32,
+}
+
+/// Computes a [`WholeSum`]. NaN and infinity become NaN.
+///
+/// SAFETY: the sum is sound, and the CPU has V's instruction set.
+#[inline(always)]
+pub(super) unsafe fn sum<V: Vector>(s: &WholeSum) {
+    let numbers = &s.numbers;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let splat = |p: &SumPart| [p.factors[0], p.factors[1], p.summand].map(|n| V::splat(n));
+        let (lower, upper) = (splat(&numbers.lower), splat(&numbers.upper));
+        let (factor, summand) = (V::splat(numbers.factor), V::splat(numbers.summand));
+        let (least, largest) = (
+            V::splat(numbers.bounds.least),
+            V::splat(numbers.bounds.largest),
+        );
+        let (zero, one) = (V::splat(0.0), V::splat(1.0));
+        for i in (0..s.count).step_by(V::LANES) {
+            let (x, y) = (V::load(s.x.add(i)), V::load(s.y.add(i)));
+            let part = |[a, b, c]: [V; 3]| c.fma(x, a).fma(y, b);
+            let all = part(upper).fma(part(lower).round(), one);
+            let value = summand.fma(all, factor);
+            let clamped = largest.min(least.max(value.round()));
+            clamped.fma(value, zero).store(s.result.add(i));
+        }
+    }
+}
+
 /// Rows that are multiplied by factors, with summands: some turns of `count` contiguous rows.
 pub(crate) struct Scaling {
     pub(crate) x: *const f32,

@@ -39,7 +39,7 @@ pub(super) mod winograd;
 mod x86;
 
 pub(crate) use image::WindowOp;
-pub(super) use image::{Line, Scaling, together};
+pub(super) use image::{Line, Scaling, SumNumbers, SumPart, WholeSum, together};
 #[cfg(feature = "lab")]
 pub(super) use kernel::INDEPENDENT;
 pub(super) use kernel::{Runs, Subproblem};
@@ -141,6 +141,10 @@ pub(super) struct Kernels {
     ///
     /// SAFETY: the [`Scaling`] is sound, and the CPU has the instruction set.
     pub(crate) scale: unsafe fn(&Scaling),
+    /// Computes a [`WholeSum`].
+    ///
+    /// SAFETY: the sum is sound, and the CPU has the instruction set.
+    pub(crate) sum: unsafe fn(&WholeSum),
     /// The transforms of convolutions by tiles. `None` if tiles are not known to be faster. On
     /// x86-64 they were measured to be, on 32-bit ARM a count of instructions says so.
     pub(crate) transforms: Option<Transforms>,
@@ -176,7 +180,7 @@ const fn of_bytes(
 }
 
 /// The range that values are clamped to.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(super) least: f32,
     pub(super) largest: f32,
@@ -236,6 +240,7 @@ const PORTABLE: Kernels = Kernels {
     takes_lines: Lanes4::REGISTERS,
     combine: image::combine::<Lanes4>,
     scale: image::scale::<Lanes4>,
+    sum: image::sum::<Lanes4>,
     transforms: None,
 };
 

@@ -1,6 +1,6 @@
 //! The vectors and micro-kernels of x86-64: AVX2 with FMA, and AVX-512.
 
-use super::image::{self, Line, Scaling};
+use super::image::{self, Line, Scaling, WholeSum};
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, inlined};
 use super::whole::{self, Dot, Packed, PackedRuns, WholeKernels, WholePlace, WholeWindows};
@@ -91,6 +91,7 @@ const AVX2: Kernels = Kernels {
     takes_lines: F32x8::REGISTERS,
     combine: avx2_combine,
     scale: avx2_scale,
+    sum: avx2_sum,
     transforms: Some(Transforms {
         filters: avx2_filters,
         spread: avx2_spread,
@@ -116,6 +117,7 @@ compiled! { "avx2,fma":
     avx2_combine = image::combine::<F32x8>,
         (f: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize);
     avx2_scale = image::scale::<F32x8>, (rows: &Scaling);
+    avx2_sum = image::sum::<F32x8>, (sum: &WholeSum);
     avx2_filters = winograd::filters::<F32x8>,
         (from: *const f32, apart: usize, to: *mut f32, apart_to: usize, count: usize);
     avx2_spread = winograd::spread::<F32x8>,
@@ -364,6 +366,7 @@ mod avx512 {
         combine: avx512_combine,
         // Pixels often have eight channels, or eight more than a multiple of sixteen.
         scale: avx2_scale,
+        sum: avx512_sum,
         transforms: Some(Transforms {
             filters: avx2_filters,
             spread: avx512_spread,
@@ -378,6 +381,7 @@ mod avx512 {
         avx512_line = image::line::<F32x16>, (line: &Line);
         avx512_combine = image::combine::<F32x16>,
             (f: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize);
+        avx512_sum = image::sum::<F32x16>, (sum: &WholeSum);
         avx512_spread = winograd::spread::<F32x16>,
             (first: *const f32, steps: Steps, channels: usize, to: *mut f32, apart: usize);
         avx512_gather = winograd::gather::<F32x16>,
