@@ -40,7 +40,7 @@ pub static X86_64: Machine = Machine {
 
 pub static AARCH64: Machine = Machine {
     objdump: "aarch64-linux-gnu-objdump",
-    multiplies: |i| i.starts_with("fmla"),
+    multiplies: |i| i.starts_with("fmla") || i.starts_with("sdot"),
     has_vector: |i| i.contains(".4s") || operands(i).any(|o| register(o, "q")),
     stores: |i| i.starts_with("st"),
     jumps: |i| {

@@ -3,6 +3,7 @@
 use super::image;
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, inlined};
+use super::whole::{self, Dot, Packed, PackedRuns, WholeKernels, WholePlace, WholeWindows, dot};
 use super::{Kernels, of_bytes, of_halves};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -26,6 +27,66 @@ pub(super) const NEON: Kernels = Kernels {
     sum: image::sum::<F32x4>,
     transforms: None,
 };
+
+/// Returns the kernels for whole numbers, if the CPU has dot products of bytes (Cortex-A55, A75,
+/// A76 and later ones).
+pub(super) fn whole() -> Option<WholeKernels> {
+    std::arch::is_aarch64_feature_detected!("dotprod").then_some(WholeKernels {
+        name: "dotprod",
+        lanes: Dots::LANES,
+        group: Dots::GROUP,
+        signed: Dots::SIGNED,
+        affine: whole::affine::<Dots, 4, 2, 4>,
+    })
+}
+
+/// Adds the products of four groups of bytes and of the group in a lane to the sums. Assembly,
+/// because the intrinsic of this instruction is not stable.
+macro_rules! sdot {
+    ($sums:ident, $rows:ident, $values:ident, $lane:literal) => {{
+        let mut sums: int32x4_t = $sums;
+        asm!(concat!("sdot {:v}.4s, {:v}.16b, {:v}.4b[", $lane, "]"),
+            inout(vreg) sums, in(vreg) $rows, in(vreg) $values,
+            options(pure, nomem, nostack, preserves_flags));
+        sums
+    }};
+}
+
+// Sixteen sums, four vectors of weights and four of values fit the registers.
+dot!(
+    Dots,
+    "dotprod",
+    int32x4_t,
+    F32x4,
+    4,
+    vdupq_n_s32,
+    vld1q_s32,
+    vorrq_s32,
+    vcvtq_f32_s32,
+    |sums, values, weights| sdot!(sums, weights, values, 0),
+    |floats, to| {
+        let one = vdupq_n_s32(whole::ONE.to_bits() as i32);
+        let numbers = vsubq_s32(vreinterpretq_s32_f32(floats), one);
+        let pairs = vmovn_s32(numbers);
+        let bytes = vmovn_s16(vcombine_s16(pairs, pairs));
+        // A store of a float needs no move to a core register.
+        let four = vget_lane_f32::<0>(vreinterpret_f32_s8(bytes));
+        to.cast::<f32>().write_unaligned(four);
+        vaddq_s32(numbers, vdupq_n_s32(128))
+    },
+    |from, count| {
+        let mut some = [0.0f32; 4];
+        (0..count).for_each(|k| some[k] = *from.add(k));
+        vld1q_f32(some.as_ptr())
+    },
+    signed,
+    |sums, values, weights, lane| match lane {
+        0 => sdot!(sums, weights, values, 0),
+        1 => sdot!(sums, weights, values, 1),
+        2 => sdot!(sums, weights, values, 2),
+        _ => sdot!(sums, weights, values, 3),
+    }
+);
 
 #[derive(Clone, Copy)]
 pub(super) struct F32x4(float32x4_t);

@@ -164,6 +164,8 @@ pub(crate) struct WholeKernels {
     pub(crate) lanes: usize,
     /// The number of values in a group of 32 bits: 4 bytes or 2 16-bit integers.
     pub(crate) group: usize,
+    /// True if packed bytes are signed.
+    pub(crate) signed: bool,
     /// Computes a [`WholeSubproblem`].
     ///
     /// SAFETY: the subproblem is sound, and the CPU has the instruction set.
@@ -188,7 +190,10 @@ impl WholeKernels {
     /// whole numbers in `values`. `None` if they do not fit.
     pub(crate) fn low(&self, values: &Range<i32>) -> Option<i32> {
         match self.group {
-            4 => (values.len() <= 256).then_some(values.start),
+            4 => {
+                let first = if self.signed { 128 } else { 0 };
+                (values.len() <= 256).then_some(values.start + first)
+            }
             _ => (values.start >= -256 && values.end <= 256).then_some(0),
         }
     }
@@ -200,7 +205,12 @@ impl WholeKernels {
             true => super::x86::whole(),
             false => [None; 3],
         };
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        let special = match super::ANY_WEIGHTS || cfg!(mortonnet_whole) {
+            true => [super::aarch64::whole()],
+            false => [None],
+        };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let special = [None; 0];
         special.into_iter().flatten()
     }
@@ -214,11 +224,20 @@ pub(super) trait Dot: Copy {
     const LANES: usize;
     /// The number of values in a group.
     const GROUP: usize;
+    /// True if packed bytes are from −128 to 127, false if they are from 0 to 255. Signed bytes are
+    /// multiplied by lanes ([`Dot::dot_of_lane`]).
+    const SIGNED: bool = false;
     type Float: Vector;
     unsafe fn splat(group: u32) -> Self;
     unsafe fn load(from: *const u32) -> Self;
     /// Adds the sum of a group's products to each lane.
     unsafe fn dot(self, values: Self, weights: Self) -> Self;
+    /// Adds the sum of products with the group in a lane of `values` to each lane. Only for
+    /// [`Dot::SIGNED`].
+    unsafe fn dot_of_lane(self, values: Self, weights: Self, lane: usize) -> Self {
+        let _ = (values, weights, lane);
+        self
+    }
     /// The sums as floats, rounded to the nearest.
     unsafe fn floats(self) -> Self::Float;
     /// Loads `count` floats, fewer than `LANES`. The other lanes are 0.
@@ -234,6 +253,105 @@ pub(super) trait Dot: Copy {
     /// [`pack_windows`], compiled as a separate function.
     unsafe fn pack_windows(windows: &WholeWindows, low: f32, to: &mut Packed) -> (PackedRuns, u32);
 }
+
+/// Defines a vector of sums, as `$name($type)`, for an instruction set.
+macro_rules! dot {
+    ($name:ident, $features:literal, $type:ty, $float:ident, $group:literal, $splat:ident,
+     $load:ident, $or:ident, $floats:ident, |$sums:ident, $values:ident, $weights:ident| $dot:expr,
+     |$bits:ident, $to:ident| $pack:expr, |$from:ident, $count:ident| $some:expr
+     $(, signed, |$all:ident, $four:ident, $rows:ident, $lane:ident| $lanes:expr)?) => {
+        #[derive(Clone, Copy)]
+        struct $name($type);
+
+        // SAFETY of the bodies: the trait's promise.
+        impl Dot for $name {
+            const LANES: usize = $float::LANES;
+            const GROUP: usize = $group;
+            $(
+                // The expression of the lanes is there only for signed values.
+                const SIGNED: bool = { stringify!($all); true };
+            )?
+            type Float = $float;
+
+            inlined! {
+                fn splat(group: u32) { $name($splat(group as i32)) }
+                fn load(from: *const u32) { $name($load(from.cast())) }
+                fn dot(self, $name($values): Self, $name($weights): Self) {
+                    { let $sums = self.0; $name($dot) }
+                }
+                fn or(self, $name(other): Self) { $name($or(self.0, other)) }
+                fn pack($float($bits): $float, $to: *mut u8) { $name($pack) }
+            }
+
+            $(
+                #[inline(always)]
+                unsafe fn dot_of_lane(
+                    self,
+                    $name($four): Self,
+                    $name($rows): Self,
+                    $lane: usize,
+                ) -> Self {
+                    let $all = self.0;
+                    // SAFETY: the trait's promise.
+                    unsafe { $name($lanes) }
+                }
+            )?
+
+            #[inline(always)]
+            unsafe fn floats(self) -> $float {
+                // SAFETY: the trait's promise.
+                unsafe { $float($floats(self.0)) }
+            }
+
+            #[inline(always)]
+            unsafe fn load_first($from: *const f32, $count: usize) -> $float {
+                // SAFETY: the trait's promise.
+                unsafe { $float($some) }
+            }
+
+            #[inline(always)]
+            unsafe fn any(self) -> u32 {
+                // SAFETY: a vector is its lanes.
+                let lanes: [u32; $float::LANES] = unsafe { std::mem::transmute(self.0) };
+                lanes.iter().fold(0, |all, bits| all | bits)
+            }
+
+            #[inline(always)]
+            unsafe fn pack_windows(
+                windows: &WholeWindows,
+                low: f32,
+                to: &mut Packed,
+            ) -> (PackedRuns, u32) {
+                #[target_feature(enable = $features)]
+                #[inline(never)]
+                unsafe fn pack(
+                    windows: &WholeWindows,
+                    low: f32,
+                    to: &mut Packed,
+                ) -> (PackedRuns, u32) {
+                    // SAFETY: the caller's promise is passed on.
+                    unsafe { whole::pack_windows::<$name>(windows, low, to) }
+                }
+                // SAFETY: the caller's promise is passed on.
+                unsafe { pack(windows, low, to) }
+            }
+
+            // Without the features, so that no compiler inlines the inner function.
+            #[inline(always)]
+            unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>) {
+                #[target_feature(enable = $features)]
+                #[inline(never)]
+                unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>) {
+                    // SAFETY: the caller's promise is passed on.
+                    unsafe { whole::tile::<$name, M, N>(place) }
+                }
+                // SAFETY: the caller's promise is passed on.
+                unsafe { tile::<M, N>(place) }
+            }
+        }
+    };
+}
+pub(super) use dot;
 
 /// A float from which on floats are whole numbers. The bits of this float plus a whole number are
 /// its bits plus the number.
@@ -390,10 +508,11 @@ unsafe fn pack_line<D: Dot>(
             let end = (window.border.left + windows.width).saturating_sub(left);
             let end = end.clamp(begin, needed.columns);
             fill(0, begin);
-            let from =
-                from.wrapping_add((left + begin).wrapping_sub(window.border.left) * channels);
-            let inside = to.add(begin * channels * size);
-            bits = pack(bits, from, inside, (end - begin) * channels, low);
+            if begin < end {
+                let from = from.add((left + begin - window.border.left) * channels);
+                let inside = to.add(begin * channels * size);
+                bits = pack(bits, from, inside, (end - begin) * channels, low);
+            }
             fill(end, needed.columns - end);
         } else {
             for x in 0..needed.columns {
@@ -594,7 +713,23 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
         for line in 0..packed.lines {
             for run in 0..packed.runs {
                 let first = line * packed.apart.0 + run * packed.apart.1;
-                for g in 0..packed.length {
+                let mut g = 0;
+                while D::SIGNED && g + 4 <= packed.length {
+                    let mut four: [D; M] = std::mem::zeroed();
+                    unrolled!(m < M, { four[m] = D::load(x[m].add(first + 4 * g).cast()) });
+                    unrolled!(lane < 4, {
+                        let mut w: [D; N] = std::mem::zeroed();
+                        unrolled!(i < N, { w[i] = D::load(next.add(i * D::LANES * groups)) });
+                        unrolled!(m < M, {
+                            unrolled!(i < N, {
+                                sums[m][i] = sums[m][i].dot_of_lane(four[m], w[i], lane);
+                            });
+                        });
+                        next = next.add(D::LANES);
+                    });
+                    g += 4;
+                }
+                while g < packed.length {
                     let mut w: [D; N] = std::mem::zeroed();
                     unrolled!(i < N, { w[i] = D::load(next.add(i * D::LANES * groups)) });
                     unrolled!(m < M, {
@@ -604,6 +739,7 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
                         compiler_fence(Ordering::SeqCst);
                     });
                     next = next.add(D::LANES);
+                    g += 1;
                 }
             }
         }

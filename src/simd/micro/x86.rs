@@ -3,7 +3,7 @@
 use super::image::{self, Line, Scaling, WholeSum};
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, inlined};
-use super::whole::{self, Dot, Packed, PackedRuns, WholeKernels, WholePlace, WholeWindows};
+use super::whole::{self, Dot, Packed, PackedRuns, WholeKernels, WholePlace, WholeWindows, dot};
 use super::winograd::{self, Pixels, Steps, Transforms};
 use super::{Activation, Arithmetic, Bounds, Kernels, of_bytes, of_halves};
 use std::arch::x86_64::*;
@@ -223,87 +223,9 @@ const PAIRS: WholeKernels = WholeKernels {
     name: "avx2",
     lanes: Pairs::LANES,
     group: Pairs::GROUP,
+    signed: Pairs::SIGNED,
     affine: whole::affine::<Pairs, 6, 3, 2>,
 };
-
-/// Defines a vector of sums, as `$name($type)`.
-macro_rules! dot {
-    ($name:ident, $features:literal, $type:ty, $float:ident, $group:literal, $splat:ident,
-     $load:ident, $or:ident, $floats:ident, |$sums:ident, $values:ident, $weights:ident| $dot:expr,
-     |$bits:ident, $to:ident| $pack:expr, |$from:ident, $count:ident| $some:expr) => {
-        #[derive(Clone, Copy)]
-        struct $name($type);
-
-        // SAFETY of the bodies: the trait's promise.
-        impl Dot for $name {
-            const LANES: usize = $float::LANES;
-            const GROUP: usize = $group;
-            type Float = $float;
-
-            inlined! {
-                fn splat(group: u32) { $name($splat(group as i32)) }
-                fn load(from: *const u32) { $name($load(from.cast())) }
-                fn dot(self, $name($values): Self, $name($weights): Self) {
-                    { let $sums = self.0; $name($dot) }
-                }
-                fn or(self, $name(other): Self) { $name($or(self.0, other)) }
-                fn pack($float($bits): $float, $to: *mut u8) { $name($pack) }
-            }
-
-            #[inline(always)]
-            unsafe fn floats(self) -> $float {
-                // SAFETY: the trait's promise.
-                unsafe { $float($floats(self.0)) }
-            }
-
-            #[inline(always)]
-            unsafe fn load_first($from: *const f32, $count: usize) -> $float {
-                // SAFETY: the trait's promise.
-                unsafe { $float($some) }
-            }
-
-            #[inline(always)]
-            unsafe fn any(self) -> u32 {
-                // SAFETY: a vector is its lanes.
-                let lanes: [u32; $float::LANES] = unsafe { std::mem::transmute(self.0) };
-                lanes.iter().fold(0, |all, bits| all | bits)
-            }
-
-            #[inline(always)]
-            unsafe fn pack_windows(
-                windows: &WholeWindows,
-                low: f32,
-                to: &mut Packed,
-            ) -> (PackedRuns, u32) {
-                #[target_feature(enable = $features)]
-                #[inline(never)]
-                unsafe fn pack(
-                    windows: &WholeWindows,
-                    low: f32,
-                    to: &mut Packed,
-                ) -> (PackedRuns, u32) {
-                    // SAFETY: the caller's promise is passed on.
-                    unsafe { whole::pack_windows::<$name>(windows, low, to) }
-                }
-                // SAFETY: the caller's promise is passed on.
-                unsafe { pack(windows, low, to) }
-            }
-
-            // Without the features, so that no compiler inlines the inner function.
-            #[inline(always)]
-            unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>) {
-                #[target_feature(enable = $features)]
-                #[inline(never)]
-                unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>) {
-                    // SAFETY: the caller's promise is passed on.
-                    unsafe { whole::tile::<$name, M, N>(place) }
-                }
-                // SAFETY: the caller's promise is passed on.
-                unsafe { tile::<M, N>(place) }
-            }
-        }
-    };
-}
 
 dot!(
     Pairs,
@@ -416,6 +338,7 @@ mod avx512 {
         name: "avx512vnni",
         lanes: Bytes512::LANES,
         group: Bytes512::GROUP,
+        signed: Bytes512::SIGNED,
         affine: whole::affine::<Bytes512, 8, 4, 3>,
     };
 
@@ -424,6 +347,7 @@ mod avx512 {
         name: "avxvnni",
         lanes: Bytes256::LANES,
         group: Bytes256::GROUP,
+        signed: Bytes256::SIGNED,
         affine: whole::affine::<Bytes256, 6, 3, 2>,
     };
 

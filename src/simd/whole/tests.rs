@@ -2,9 +2,15 @@
 //! CPU, and of the scalings that become part of layers.
 
 use super::*;
+use crate::ir::graph::Shape;
 use crate::ir::values::Values;
+use crate::ir::op::Float;
+use crate::ir::view::{Geometry, Image, Moved, RowMap};
 use crate::simd::dense::Weights;
 use crate::simd::micro::Kernels;
+use crate::simd::moves::Moves;
+use crate::simd::steps::Finish;
+use crate::simd::{Team, TeamSizes};
 use std::borrow::Cow;
 
 /// Returns a random whole number in a range.
@@ -292,5 +298,177 @@ fn layers_of_other_numbers_have_no_whole_kernels() {
             !taken(dense(1.0, 0.0, inputs), -128..128),
             "more than the room for a record"
         );
+    }
+}
+
+/// The rule of a sum: both values times whole numbers of 21 binary digits, added up, divided by a
+/// power of two, to the nearest, halves upwards.
+struct SumRule {
+    multipliers: [i64; 2],
+    shift: u32,
+}
+
+/// The binary digits in the lower parts of the multipliers.
+const LOWER: u32 = 11;
+
+impl SumRule {
+    fn result(&self, x: f32, y: f32) -> f32 {
+        if !x.is_finite() || !y.is_finite() {
+            return f32::NAN;
+        }
+        let [a, b] = self.multipliers;
+        let sum = x as i64 * a + y as i64 * b + (1 << (self.shift - 1));
+        (sum >> self.shift).clamp(-128, 127) as f32
+    }
+
+    /// The factors and the summand of the lower and of the upper digits, and those of their sum.
+    fn scalings(&self) -> ([[f32; 3]; 2], [f32; 2]) {
+        let places = f64::from(1 << LOWER);
+        let down = |unit: f64| unit / 2.0 - 0.5;
+        let [a, b] = self.multipliers.map(|m| m as f64 / places);
+        let lower = [a.fract(), b.fract(), down(1.0 / places)];
+        let half = f64::from(1 << (self.shift - 1 - LOWER));
+        let upper = [a.trunc(), b.trunc(), half];
+        let factor = 0.5 / half;
+        let numbers = [lower, upper].map(|part| part.map(|n| n as f32));
+        (numbers, [factor as f32, down(factor) as f32])
+    }
+
+    /// The steps of a sum of the input x and of 3 − x, in order. The
+    /// operands of the last addition are exchanged if `crossed`.
+    fn steps(&self, (image, shape): (Image, Shape), crossed: bool) -> Vec<HostStep> {
+        let count = shape.c * shape.w * shape.h;
+        let moved = Moved {
+            from: RowMap::of_all(count),
+            to: RowMap::image(image, shape),
+            filled: shape.w * shape.h * image.pixel,
+        };
+        let clip = Activation::Clip {
+            low: Float::new(-128.0),
+            high: Float::new(127.0),
+        };
+        let scale = |from, to, [factor, summand]: [f32; 2], rounds| HostStep {
+            action: Action::Scale {
+                factors: vec![factor].into(),
+                biases: Some(vec![summand].into()),
+                moves: Moves::of_numbers([&moved, &moved]),
+                finish: Finish {
+                    rounds,
+                    activation: if rounds { clip } else { Activation::None },
+                },
+            },
+            from,
+            to,
+        };
+        let geometry = Geometry {
+            input: (image, shape),
+            output: (image, shape),
+            ..Geometry::default()
+        };
+        let add = |from, other, to, rounds| HostStep {
+            action: Action::Combine {
+                arithmetic: Arithmetic::Add,
+                other,
+                finish: Finish {
+                    rounds,
+                    activation: Activation::None,
+                },
+                geometry,
+            },
+            from,
+            to,
+        };
+        let [y, a, b, lower, c, d, upper, all] = [0, 1, 2, 3, 4, 5, 6, 7].map(Place::Hidden);
+        let (numbers, last) = self.scalings();
+        let of = |part: usize, operand: usize| {
+            let [_, _, summand] = numbers[part];
+            let summand = if operand == 0 { summand } else { 0.0 };
+            [numbers[part][operand], summand]
+        };
+        let (first, second) = if crossed {
+            (lower, upper)
+        } else {
+            (upper, lower)
+        };
+        vec![
+            scale(Place::Input, y, [-1.0, 3.0], true),
+            scale(Place::Input, a, of(0, 0), false),
+            scale(y, b, of(0, 1), false),
+            add(a, b, lower, true),
+            scale(Place::Input, c, of(1, 0), false),
+            scale(y, d, of(1, 1), false),
+            add(d, c, upper, false),
+            add(first, second, all, false),
+            scale(all, Place::Scores, last, true),
+        ]
+    }
+}
+
+#[test]
+fn sums_of_scaled_values_are_one_step() {
+    let mut seed = 7;
+    for turn in 0..60 {
+        let mut few = |to: i32| draw(&mut seed, 1..to) as usize;
+        let shape = Shape {
+            c: few(40),
+            h: few(9),
+            w: few(30),
+        };
+        let image = Image::dense(shape, shape.c.next_multiple_of(8));
+        let rule = SumRule {
+            multipliers: [0, 1].map(|_| i64::from(draw(&mut seed, 1 << 10..1 << 21))),
+            shift: 20 + turn % 3,
+        };
+        let size = image.line * shape.h;
+        let hidden = [size; 8];
+        let rows = BufferRows {
+            input: size,
+            hidden: &hidden,
+            scores: size,
+        };
+        let mut prepared = rule.steps((image, shape), turn % 2 == 1);
+        prepare(&mut prepared, rows, &Kernels::detect(16));
+        let last = &prepared[8].action;
+        assert!(matches!(last, Action::Sum { .. }), "{shape:?}");
+        let records = 3;
+        let sizes = TeamSizes {
+            rows,
+            width: size,
+            arena: 0,
+            batch: records,
+            flop: 0,
+        };
+        let steps = rule.steps((image, shape), turn % 2 == 1);
+        let mut team = Team::new(steps, sizes, 1 + turn as usize % 3, false).unwrap();
+        let mut x = vec![0.0f32; records * size];
+        let wrong = draw(&mut seed, 0..(records * size) as i32) as usize;
+        for (i, x) in x
+            .iter_mut()
+            .enumerate()
+            .filter(|(i, _)| i % image.pixel < shape.c)
+        {
+            *x = draw(&mut seed, -128..128) as f32;
+            if i == wrong {
+                *x = [f32::NAN, f32::INFINITY][turn as usize % 2];
+            }
+        }
+        let (stride, input) = team.input(0);
+        for (n, record) in x.chunks_exact(size).enumerate() {
+            input[n * stride..][..size].copy_from_slice(record);
+        }
+        team.submit(0, records);
+        team.collect(0);
+        let (stride, scores) = team.scores(0);
+        for (i, &x) in x.iter().enumerate() {
+            let found = scores[i / size * stride + i % size];
+            let y = (3.0 - x).clamp(-128.0, 127.0);
+            let y = if i % image.pixel < shape.c { y } else { 0.0 };
+            let expected = rule.result(x, y);
+            let same = found == expected || found.is_nan() && expected.is_nan();
+            assert!(
+                same,
+                "{shape:?} {i}: {x} + {y}: {found}, expected {expected}"
+            );
+        }
     }
 }
