@@ -287,7 +287,7 @@ impl Band {
         lines
     }
 
-    /// The room that the windows take, in values.
+    /// Returns the length of the memory that holds the line windows of this band, in floats.
     pub(super) fn room(&self) -> usize {
         self.windows.last().map_or(0, LineWindow::end)
     }

@@ -22,17 +22,20 @@ mod aarch64;
 #[cfg(target_arch = "arm")]
 mod arm;
 pub(crate) mod decode;
-// 32-bit ARM has its micro-kernels in C, so much of `kernel` and `vector` is unused there. Only
-// x86-64 uses the transforms of `winograd` in Rust.
+// 32-bit ARM has its micro-kernels in C, so much of `kernel` and `vector` is unused there.
 #[cfg_attr(target_arch = "arm", allow(dead_code))]
 #[macro_use]
 mod kernel;
 mod image;
 #[cfg_attr(target_arch = "arm", allow(dead_code))]
 mod vector;
-// Only x86-64 has kernels for whole numbers.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+// Only x86-64 and aarch64 have kernels for whole numbers.
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(dead_code)
+)]
 mod whole;
+// Only x86-64 uses these transforms in Rust.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 pub(super) mod winograd;
 #[cfg(target_arch = "x86_64")]

@@ -3,8 +3,8 @@
 
 use super::*;
 use crate::ir::graph::Shape;
-use crate::ir::values::Values;
 use crate::ir::op::Float;
+use crate::ir::values::Values;
 use crate::ir::view::{Geometry, Image, Moved, RowMap};
 use crate::simd::dense::Weights;
 use crate::simd::micro::Kernels;
