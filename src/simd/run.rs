@@ -58,6 +58,8 @@ pub(super) struct TeamState {
     pub(super) schedule: Schedule,
     pub(super) kernels: Kernels,
     pub(super) steps: Vec<HostStep>,
+    /// The number of each step in the plan, for its times.
+    pub(super) numbers: Vec<usize>,
     pub(super) bands: Vec<Band>,
     pub(super) phases: Vec<Phase>,
     /// The phases of a job of fewer records than threads. Empty for one thread, and for a network
@@ -156,8 +158,9 @@ impl Work for TeamState {
             let start = self.clock.is_some().then(Instant::now);
             // SAFETY: the caller's promise is passed on.
             unsafe { self.step(i, &context) };
-            let what = (tile.slot, context.records.len(), Name::Step(i));
-            self.timed(start, what, |clock, took| clock.record(i, took));
+            let number = self.numbers[i];
+            let what = (tile.slot, context.records.len(), Name::Step(number));
+            self.timed(start, what, |clock, took| clock.record(number, took));
             i += 1;
         }
         workspace.inspect(|&workspace| self.workspaces.give_back(workspace));
@@ -498,9 +501,9 @@ impl TeamState {
             let start = self.clock.is_some().then(Instant::now);
             // SAFETY: passed on.
             unsafe { self.band_of_record(band, context, n, &mut took) };
-            for (i, took) in band.steps.clone().zip(took) {
-                let what = (context.slot, 1, Name::Step(i));
-                self.add_time(start, took, what, |clock, took| clock.record(i, took));
+            for (&number, took) in self.numbers[band.steps.clone()].iter().zip(took) {
+                let what = (context.slot, 1, Name::Step(number));
+                self.add_time(start, took, what, |clock, took| clock.record(number, took));
             }
         }
     }

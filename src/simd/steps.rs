@@ -196,6 +196,11 @@ impl Action {
         Ok(())
     }
 
+    /// True for a step whose work has become part of another one.
+    pub(super) fn is_nothing(&self) -> bool {
+        matches!(self, Action::Activate(Activation::None))
+    }
+
     /// The layer of an affine step or of a convolution, if its weights are as the plan has them.
     /// `None` for convolutions by tiles and all other steps.
     pub(super) fn dense(&self) -> Option<&Dense> {

@@ -79,7 +79,13 @@ impl Team {
         threads: usize,
         timed: bool,
     ) -> Result<Team, Error> {
+        let of_plan = steps.len();
         let (steps, kernels) = with_kernels(steps, sizes.rows)?;
+        // Bands are made of neighbours, so steps that do nothing are left out.
+        let (numbers, steps): (Vec<usize>, Vec<HostStep>) = (steps.into_iter().enumerate())
+            .filter(|(_, step)| !step.action.is_nothing())
+            .unzip();
+        let clock = timed.then(|| StepClock::new(of_plan));
         // Returns the number of records that keep one thread busy for `us` microseconds.
         let records = |us: u64| {
             let records = us * u64::from(kernels.gflops) * 1000 / sizes.flop.max(1) + 1;
@@ -89,7 +95,7 @@ impl Team {
         let most = if images { Workspaces::MOST } else { usize::MAX };
         let small = sizes.batch < records(WAKE_US);
         let threads = if small { 1 } else { threads.clamp(1, most) };
-        let shared = Arc::new(shared(steps, kernels, sizes, threads, timed)?);
+        let shared = Arc::new(shared((steps, numbers), kernels, sizes, threads, clock)?);
         let workers = (1..threads).map(|i| {
             Thread::start(Arc::clone(&shared))
                 .map_err(|e| Error::caused(&format!("host engine: cannot start thread {i}"), e))
@@ -290,13 +296,13 @@ fn with_kernels(
     Ok((steps, kernels))
 }
 
-/// Makes the state that `threads` threads share.
+/// Makes the state that `threads` threads share. `numbers` has the number of each step in the plan.
 fn shared(
-    steps: Vec<HostStep>,
+    (steps, numbers): (Vec<HostStep>, Vec<usize>),
     kernels: Kernels,
     sizes: TeamSizes<'_>,
     threads: usize,
-    timed: bool,
+    clock: Option<StepClock>,
 ) -> Result<TeamState, Error> {
     let TeamSizes {
         rows, width, batch, ..
@@ -317,12 +323,7 @@ fn shared(
         let slot = || Activations::new(rows, batch);
         Ok([slot()?, slot()?])
     };
-    let clock = || {
-        Mutex::new(Clock {
-            sums: StepClock::new(steps.len()),
-            track: None,
-        })
-    };
+    let clock = clock.map(|sums| Mutex::new(Clock { sums, track: None }));
     let hidden = hidden(rows.hidden, &homes, batch)?;
     let shared = TeamState {
         schedule: Schedule::new(),
@@ -336,7 +337,8 @@ fn shared(
         few,
         homes,
         rows: steps.iter().map(|s| rows.of(s.to)).collect(),
-        clock: timed.then(clock),
+        clock,
+        numbers,
         kernels,
         inputs: slots(rows.input)?,
         deferred: [(); SLOTS].map(|()| Undecoded {
