@@ -435,9 +435,10 @@ fn kernel(function: &str) -> Option<String> {
             [stored, m, n] => Some(format!("{} tile {stored} {m}x{n}", of_type?)),
             // A tile of whole numbers.
             [m, n] => {
-                let types = ["Bytes512", "Bytes256", "Pairs"];
+                let types = ["Bytes512", "Bytes256", "Pairs", "Dots"];
                 let of_type = types.iter().find(|t| function.contains(**t))?;
-                Some(format!("whole tile {of_type} {m}x{n}"))
+                let set = if *of_type == "Dots" { "dotprod" } else { "whole" };
+                Some(format!("{set} tile {of_type} {m}x{n}"))
             }
             _ => None,
         };
