@@ -12,6 +12,7 @@ rounds to them, mortonnet does not.
 import numpy as np
 
 import onnx_bounds
+import onnx_integers
 from onnx_bounds import FUNCTION, NOTHING, U, View, jumps
 
 FOLDED = 2e-5
@@ -242,9 +243,9 @@ def one(node, graph, largest, error, constants, values):
         return gain * e + U * (terms + 4) * (gain * m + np.abs(bias)) + bias_error
 
     array = lambda name: np.asarray(values.get(name, constants.get(name)), np.float64)
-    if op in onnx_bounds.RULES:
-        view = View(node, graph, inputs, x, m, e, out, largest, error, array)
-        return onnx_bounds.RULES[op](view)
+    rules = onnx_bounds.RULES | onnx_integers.BOUNDS
+    if op in rules:
+        return rules[op](View(node, graph, inputs, x, m, e, out, largest, error, array))
     if op == "Pow" and inputs[1] in graph.live:
         return onnx_bounds.of_power(View(node, graph, inputs, x, m, e, out, largest, error, array))
     if op in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"):

@@ -10,6 +10,7 @@ import onnxruntime
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from graph import BATCH, Graph, Node, Unfit
+import onnx_integers
 import onnx_rules
 from onnx_operands import code, inner, partner, positive, sharp
 from onnx_constants import expression, floats, node, normal, reduced, squeeze, stored, typed, whole
@@ -1438,8 +1439,10 @@ RULES = {
     "Clip with computed limits": computed_limits,
     "LpPool": onnx_rules.lp_pool(window),
     **onnx_rules.RULES,
+    **onnx_integers.RULES,
 }
 LEAST = onnx_rules.LEAST | {
+    **onnx_integers.LEAST,
     "Celu": 12,
     "CumSum": 11,
     "DequantizeLinear": 10,
@@ -1614,9 +1617,9 @@ def promised():
     others = {name.split()[0] for name in RULES} | {"DequantizeLinear", "Scatter", "Upsample"}
     others -= {"Scaler", "Normalizer", "LinearRegressor", "ArrayFeatureExtractor", "folded"}
     kinds = dict.fromkeys(("Not", "And", "Or", "Xor"), "bool") | {"DequantizeLinear": "int8"}
-    kinds["OneHot"] = "int64"
+    kinds |= onnx_integers.KINDS | {"OneHot": "int64"}
     wanted += [(op, "type", "", kinds.get(op, "float32")) for op in others - of_values]
-    for op in sorted(of_values | others):
+    for op in sorted((of_values | others) - onnx_integers.OF_MICROSOFT):
         versions = sorted(
             {
                 defs.get_schema(op, v).since_version
@@ -1761,7 +1764,10 @@ def draw(random, aims=()):
     # Records that leave the range of float32 on their way.
     # What an integer makes of them is nobody's promise.
     whole_ones = any(
-        n.op in ("Cast", "CastLike") and g.kinds[n.outputs[0]] in INTEGERS for n in g.nodes
+        n.op in onnx_integers.BOUNDS
+        or n.op in ("Cast", "CastLike")
+        and g.kinds[n.outputs[0]] in INTEGERS
+        for n in g.nodes
     )
     g.extreme = kind == "float32" and g.chance(0.05) and not whole_ones
     if kind == "float32" and g.chance(0.1):
@@ -1799,6 +1805,8 @@ def model(g, nodes, inputs, outputs, weights, kinds, records="N", declared=False
         [numpy_helper.from_array(w, n) for n, w in weights.items()],
     )
     opsets = [helper.make_opsetid("", g.version), helper.make_opsetid(ML, g.ml)]
+    if any(n.domain == onnx_integers.MICROSOFT for n in nodes):
+        opsets.append(helper.make_opsetid(onnx_integers.MICROSOFT, 1))
     return helper.make_model(made, opset_imports=opsets, ir_version=8)
 
 

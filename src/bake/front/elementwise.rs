@@ -335,6 +335,7 @@ pub(super) fn chosen(
 }
 
 /// The result of [`product`], a constant if both operands are constants.
+#[derive(Clone)]
 pub(super) enum Factor {
     Live(Live),
     Constant(ConstantTensor),

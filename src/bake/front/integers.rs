@@ -75,6 +75,13 @@ pub(super) struct Whole {
     pub(super) scale: f32,
 }
 
+/// The whole numbers of an operand, which may be a constant.
+#[derive(Clone)]
+pub(super) struct WholeOperand {
+    pub(super) numbers: Factor,
+    pub(super) scale: f32,
+}
+
 /// Whole numbers whose real numbers a quantization behind them can round.
 #[derive(Clone)]
 pub(super) struct Sums {
@@ -93,8 +100,15 @@ pub(super) enum Of {
         scales: Vec<f32>,
         count: usize,
     },
-    /// The sum of two values.
-    Both(Whole, Whole),
+    /// Means over windows: sums, and the scale divided by the number of elements. There is one such
+    /// number for all sums, or one for each.
+    Means { sums: Live, scales: Vec<f32> },
+    /// The sum of two operands, of which at least one is a value.
+    Both([WholeOperand; 2]),
+    /// A leaky relu with its slope below 0.
+    Sloped(Whole, f32),
+    /// Values that are joined along an axis.
+    Joined(Vec<Whole>, usize),
 }
 
 /// Limits whole numbers.
@@ -179,6 +193,25 @@ pub(super) fn converted(
     let chosen = elementwise::arithmetic(b, name, of, Operand::Live(&one), Operand::Live(&other))?;
     let whole = math(b, name, &chosen, Math::Round)?;
     limited(b, name, &whole, to.limits())
+}
+
+/// The nearest whole number to x · above, or to x · below where x is negative, within limits.
+pub(super) fn sloped(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    [above, below]: [f32; 2],
+    limits: Limits,
+) -> Result<Live, String> {
+    let of = match above > below {
+        true => Arithmetic::Maximum,
+        false => Arithmetic::Minimum,
+    };
+    let one = b.scale(name, x, &[above.into()], &[0.0])?;
+    let other = b.scale(name, x, &[below.into()], &[0.0])?;
+    let chosen = elementwise::arithmetic(b, name, of, Operand::Live(&one), Operand::Live(&other))?;
+    let whole = math(b, name, &chosen, Math::Round)?;
+    limited(b, name, &whole, limits)
 }
 
 /// A function of one whole number: the activation of the real number that it stands for, in steps

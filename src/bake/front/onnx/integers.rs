@@ -7,10 +7,11 @@ use super::node::{OnnxNode, live};
 use super::ops;
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Scales};
-use crate::bake::front::elementwise::{Operand, math};
-use crate::bake::front::integers::{self, Limits, Of, Steps, Summand, Sums, Whole};
-use crate::bake::front::value::{Live, ModelValue};
-use crate::ir::op::Math;
+use crate::bake::front::elementwise::{Factor, math};
+use crate::bake::front::integers::{self, Limits, Of, Steps, Summand, Sums, Whole, WholeOperand};
+use crate::bake::front::operations;
+use crate::bake::front::value::{Live, ModelValue, inner_axis};
+use crate::ir::op::{Math, Op, Pool};
 use std::rc::Rc;
 
 /// The largest integer that floats hold with all smaller ones.
@@ -40,7 +41,14 @@ pub(super) fn note(
             let of = match op {
                 "Conv" | "Gemm" | "MatMul" => layer(b, node)?,
                 "GlobalAveragePool" => mean(b, node)?,
-                "Add" => both(b, node, y),
+                "AveragePool" => means(b, node)?,
+                "Add" => both(b, node, y)?,
+                "Mul" => multiplied(b, node)?,
+                "LeakyRelu" => {
+                    let slope = node.float("alpha", 0.01) as f32;
+                    whole(b, node, 0).map(|x| Of::Sloped(x, slope))
+                }
+                "Concat" => joined(b, node),
                 _ => None,
             };
             if let Some(of) = of {
@@ -105,32 +113,79 @@ pub(super) fn quantized(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<L
         });
     }
     let whole = match known.map(|k| k.of) {
-        Some(Of::Products {
-            sums,
-            scales,
-            count,
-        }) => {
-            let divisor = to.scale * count as f32;
-            let factors: Vec<f64> = scales.iter().map(|s| (s / divisor).into()).collect();
-            integers::requantised(b, name, &sums, &factors, limits)?
-        }
-        Some(Of::Both(one, other))
-            if integers::adds([one.scale / to.scale, other.scale / to.scale]) =>
-        {
-            let summand = |of: &'_ Whole| of.scale / to.scale;
-            let summands = [&one, &other].map(|of| Summand {
-                numbers: Operand::Live(&of.numbers),
-                ratio: summand(of),
-            });
-            integers::sum(b, name, summands, limits)?
-        }
-        _ => integers::requantised(b, name, x, &[(1.0 / to.scale).into()], limits)?,
+        Some(of) => of_sums(b, name, x, of, to, limits)?,
+        // Integers in other steps.
+        None => match whole(b, node, 0) {
+            Some(Whole { numbers, scale }) => {
+                integers::requantised(b, name, &numbers, &[(scale / to.scale).into()], limits)?
+            }
+            None => integers::requantised(b, name, x, &[(1.0 / to.scale).into()], limits)?,
+        },
     };
     let whole = match to.zero {
         0 => whole,
         zero => b.scale(name, &whole, &[1.0], &[zero.into()])?,
     };
-    Ok(Some(whole))
+    Ok(Some(shaped(&whole, x)))
+}
+
+/// The whole numbers of a result that stands for the real numbers `x`, in steps of `to`.
+fn of_sums(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    of: Of,
+    to: Steps,
+    limits: Limits,
+) -> Result<Live, String> {
+    match of {
+        Of::Products {
+            sums,
+            scales,
+            count,
+        } => {
+            let divisor = to.scale * count as f32;
+            let factors: Vec<f64> = scales.iter().map(|s| (s / divisor).into()).collect();
+            integers::requantised(b, name, &sums, &factors, limits)
+        }
+        Of::Means { sums, scales } => {
+            let factors: Vec<f64> = scales.iter().map(|s| (s / to.scale).into()).collect();
+            // A power of 2 as factor gives halves. ONNX Runtime adds the zero point before it
+            // rounds them to the even integer.
+            let halves = factors.iter().all(|&f| libm::frexp(f).0 == 0.5);
+            let moved = if halves { to.zero & 1 } else { 0 };
+            let limits = Limits {
+                low: limits.low + moved,
+                high: limits.high.saturating_add(moved),
+            };
+            let moved = f64::from(moved);
+            let whole = integers::rounded(b, name, &sums, &factors, moved, limits)?;
+            match moved == 0.0 {
+                true => Ok(whole),
+                false => b.scale(name, &whole, &[1.0], &[-moved]),
+            }
+        }
+        Of::Both(operands) if integers::adds([0, 1].map(|i| operands[i].scale / to.scale)) => {
+            let summands = [0, 1].map(|i| Summand {
+                numbers: operands[i].numbers.operand(),
+                ratio: operands[i].scale / to.scale,
+            });
+            integers::sum(b, name, summands, limits)
+        }
+        Of::Both(_) => integers::requantised(b, name, x, &[(1.0 / to.scale).into()], limits),
+        Of::Sloped(Whole { numbers, scale }, slope) => {
+            let factors = [scale / to.scale, scale * slope / to.scale];
+            integers::sloped(b, name, &numbers, factors, limits)
+        }
+        Of::Joined(parts, axis) => {
+            let mut moved = Vec::new();
+            for Whole { numbers, scale } in parts {
+                let factor = f64::from(scale / to.scale);
+                moved.push(integers::requantised(b, name, &numbers, &[factor], limits)?);
+            }
+            operations::concat(b, name, &moved, axis)
+        }
+    }
 }
 
 /// A node with these inputs, computed as any other.
@@ -153,10 +208,7 @@ fn computed(
 
 /// The sums of a layer of integers. `None` if an operand has no integers.
 fn layer(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
-    let Ok(x) = live(node, 0) else {
-        return Ok(None);
-    };
-    let Some(Whole { numbers, scale }) = b.known.whole.get(&x.value).cloned() else {
+    let Some(Whole { numbers, scale }) = whole(b, node, 0) else {
         return Ok(None);
     };
     let (Some(ModelValue::Constant(weights)), biases) = (node.input(1), node.input(2)) else {
@@ -241,8 +293,7 @@ fn integers_of(c: &ConstantTensor) -> Result<Option<(ConstantTensor, Scales)>, S
 
 /// The sums over an image, whose count of pixels divides them.
 fn mean(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
-    let x = live(node, 0)?;
-    let Some(Whole { numbers, scale }) = b.known.whole.get(&x.value).cloned() else {
+    let Some(Whole { numbers, scale }) = whole(b, node, 0) else {
         return Ok(None);
     };
     let Some(means) = computed(b, node, vec![Some(ModelValue::Live(numbers.clone()))])? else {
@@ -259,13 +310,106 @@ fn mean(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
     }))
 }
 
-/// The sum of two values of the same sizes.
-fn both(b: &Builder, node: &OnnxNode<'_>, y: &Live) -> Option<Of> {
-    let whole = |i: usize| {
-        let x = live(node, i).ok()?;
-        b.known.whole.get(&x.value).cloned()
+/// The whole numbers of input `i`, which may be reshaped since. `None` if they are not known.
+fn whole(b: &Builder, node: &OnnxNode<'_>, i: usize) -> Option<Whole> {
+    let x = live(node, i).ok()?;
+    let found = b.known.whole.get(&x.value)?;
+    Some(Whole {
+        numbers: shaped(&found.numbers, x),
+        scale: found.scale,
+    })
+}
+
+/// Whole numbers with the sizes of the real numbers that they stand for.
+fn shaped(numbers: &Live, like: &Live) -> Live {
+    Live {
+        dims: like.dims.clone(),
+        records: like.records,
+        ..numbers.clone()
+    }
+}
+
+/// The whole numbers of input `i`, which may be a constant with one scale.
+fn operand(b: &Builder, node: &OnnxNode<'_>, i: usize) -> Result<Option<WholeOperand>, String> {
+    let Some(ModelValue::Constant(c)) = node.input(i) else {
+        return Ok(whole(b, node, i).map(|x| WholeOperand {
+            numbers: Factor::Live(x.numbers),
+            scale: x.scale,
+        }));
     };
-    let (one, other) = (whole(0)?, whole(1)?);
-    let same = one.numbers.dims == y.dims && other.numbers.dims == y.dims;
-    same.then_some(Of::Both(one, other))
+    Ok(match integers_of(c)? {
+        Some((numbers, of)) if of.list.len() == 1 => Some(WholeOperand {
+            numbers: Factor::Constant(numbers),
+            scale: of.list[0] as f32,
+        }),
+        _ => None,
+    })
+}
+
+/// The sum of two values of the same sizes, or of a value and a constant.
+fn both(b: &Builder, node: &OnnxNode<'_>, y: &Live) -> Result<Option<Of>, String> {
+    let (Some(one), Some(other)) = (operand(b, node, 0)?, operand(b, node, 1)?) else {
+        return Ok(None);
+    };
+    let same = |of: &WholeOperand| match &of.numbers {
+        Factor::Live(x) => x.dims == y.dims,
+        Factor::Constant(_) => true,
+    };
+    Ok((same(&one) && same(&other)).then_some(Of::Both([one, other])))
+}
+
+/// The product of two values, or of a value and a constant.
+fn multiplied(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
+    let (Some(one), Some(other)) = (operand(b, node, 0)?, operand(b, node, 1)?) else {
+        return Ok(None);
+    };
+    let scales = vec![one.scale * other.scale];
+    let inputs = [one, other].map(|of| match of.numbers {
+        Factor::Live(x) => Some(ModelValue::Live(x)),
+        Factor::Constant(c) => Some(ModelValue::Constant(Rc::new(c))),
+    });
+    let products = computed(b, node, inputs.to_vec())?;
+    Ok(products.map(|sums| Of::Products {
+        sums,
+        scales,
+        count: 1,
+    }))
+}
+
+/// The sums over windows, whose counts of elements divide them.
+fn means(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
+    let image = node.ints("kernel_shape").is_some_and(|k| k.len() < 3);
+    let Some(Whole { numbers, scale }) = whole(b, node, 0).filter(|_| image) else {
+        return Ok(None);
+    };
+    let Some(means) = computed(b, node, vec![Some(ModelValue::Live(numbers.clone()))])? else {
+        return Ok(None);
+    };
+    let mut counts = match b.draft.graph.nodes.last().map(|n| n.op) {
+        Some(Op::Pool { kind, window }) => match kind {
+            Pool::Mean => window.counts(numbers.standard(), means.standard()),
+            _ if window.ceil => return Ok(None),
+            _ => vec![(window.size.0 * window.size.1) as f64],
+        },
+        _ => return Ok(None),
+    };
+    if counts.iter().all(|&n| n == counts[0]) {
+        counts.truncate(1);
+    }
+    if ![1, means.len()].contains(&counts.len()) {
+        return Ok(None);
+    }
+    // A mean times its count is nearly the sum.
+    let sums = b.scale(&node.name, &means, &counts, &[0.0])?;
+    let sums = math(b, &node.name, &sums, Math::Round)?;
+    let scales = counts.iter().map(|&n| scale / n as f32).collect();
+    Ok(Some(Of::Means { sums, scales }))
+}
+
+/// Values that are joined along an axis.
+fn joined(b: &Builder, node: &OnnxNode<'_>) -> Option<Of> {
+    let parts: Option<Vec<Whole>> = (0..node.inputs.len()).map(|i| whole(b, node, i)).collect();
+    let parts = parts?;
+    let axis = inner_axis(node.int("axis", 1), &parts.first()?.numbers).ok()?;
+    Some(Of::Joined(parts, axis))
 }

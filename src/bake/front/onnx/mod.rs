@@ -12,6 +12,7 @@ mod integers;
 mod node;
 mod ops;
 mod picking;
+mod quantised;
 mod recurrence;
 mod signals;
 mod tensor;
@@ -32,6 +33,7 @@ use crate::ir::graph;
 use crate::ir::network::InputOrder;
 use file::{GraphRest, NodeRest, OnnxModel, TensorRest};
 use node::OnnxNode;
+use quantised::Parts;
 use rten_onnx::onnx::{AttributeType, DataType, GraphProto, NodeProto, ValueInfoProto};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -247,14 +249,11 @@ const ML: &str = "ArrayFeatureExtractor Binarizer LabelEncoder LinearClassifier 
 const MICROSOFT: &str = "FusedConv Gelu";
 
 /// Operations that are not supported, with what to use instead.
-const INSTEAD: [(&str, &str); 9] = [
+const INSTEAD: [(&str, &str); 6] = [
     ("Loop", LOOP),
     ("Scan", LOOP),
-    ("QLinearConv", QUANTISED),
-    ("QLinearMatMul", QUANTISED),
-    ("ConvInteger", QUANTISED),
-    ("MatMulInteger", QUANTISED),
-    ("DynamicQuantizeLinear", QUANTISED),
+    ("DynamicQuantizeLSTM", QUANTISED),
+    ("QAttention", QUANTISED),
     (
         "TreeEnsembleClassifier",
         "trees are no network: train an MLPClassifier",
@@ -508,9 +507,17 @@ impl<'m> Lowering<'m, '_, '_> {
         if node.op() == "If" {
             return self.choice(&node, rest, place, mistakes);
         }
-        compute(&mut self.builder, &node, &mut self.left)
-            .map_err(|e| mistakes.add(place, e))
-            .ok()
+        let outputs = match quantised::in_parts(&node) {
+            true => Parts {
+                builder: &mut self.builder,
+                node: &node,
+                left: &mut self.left,
+                version: self.sets.get("").copied().unwrap_or(LAST_SET),
+            }
+            .outputs(),
+            false => compute(&mut self.builder, &node, &mut self.left),
+        };
+        outputs.map_err(|e| mistakes.add(place, e)).ok()
     }
 
     /// Stores the outputs of a node by name. Where one is missing and `wrong` is true, because of
@@ -840,11 +847,15 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
     let ml = listed(ML, op);
     let of_microsoft = set == "com.microsoft" && listed(MICROSOFT, op);
     let mut all = OPS.iter().chain(&OF_CONSTANTS);
+    let mut quantised = quantised::OPS.iter();
     let known = all
         .find(|(name, _)| *name == op)
         .map(|(_, attributes)| *attributes)
         .or(functions::of_onnx(op).map(|_| ""))
-        .filter(|_| set == if ml { "ai.onnx.ml" } else { "" } || of_microsoft);
+        .filter(|_| set == if ml { "ai.onnx.ml" } else { "" } || of_microsoft)
+        .or(quantised
+            .find(|(name, of, _)| (*name, *of) == (op, set))
+            .map(|(_, _, attributes)| *attributes));
     let Some(known) = known else {
         match INSTEAD.iter().find(|(name, _)| *name == op) {
             Some((_, instead)) => {

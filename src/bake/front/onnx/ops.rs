@@ -184,13 +184,15 @@ const ONLY_CONSTANTS: [(&[&str], &str); 1] = [(
 const END: &str = "let the network end before it";
 
 /// The operations whose result on integers is exact when computed as floats.
-const OF_INTEGERS: &str = "Abs And ArgMax ArgMin Attention Cast CastLike CenterCropPad Clip \
-                           Compress Concat DequantizeLinear Equal Expand EyeLike Flatten Gather \
-                           GatherElements GatherND Greater GreaterOrEqual Identity Less \
-                           LessOrEqual Max MaxPool Min NegativeLogLikelihoodLoss Not OneHot Or Pad \
-                           ReduceMax ReduceMin Relu Reshape Resize Scatter ScatterElements \
-                           ScatterND Shape Sign Size Slice SoftmaxCrossEntropyLoss Split Squeeze \
-                           Tile TopK Transpose Trilu Unsqueeze Upsample Where Xor";
+const OF_INTEGERS: &str = "Abs And ArgMax ArgMin Attention Cast CastLike CenterCropPad \
+                           Clip Compress Concat DequantizeLinear Equal Expand EyeLike \
+                           Flatten Gather GatherElements GatherND Greater GreaterOrEqual \
+                           Identity Less LessOrEqual Max MaxPool Min \
+                           NegativeLogLikelihoodLoss Not OneHot Or Pad QuantizeLinear \
+                           ReduceMax ReduceMin Relu Reshape Resize Scatter \
+                           ScatterElements ScatterND Shape Sign Size Slice \
+                           SoftmaxCrossEntropyLoss Split Squeeze Tile TopK Transpose \
+                           Trilu Unsqueeze Upsample Where Xor";
 
 /// True if an operation on integers of this type is computed exactly, and wrapped around as the
 /// type does. Before it wraps, no such result leaves the range in which f32 has all whole numbers.

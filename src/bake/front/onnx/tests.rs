@@ -207,10 +207,17 @@ fn networks_give_what_their_models_give() {
     }
 }
 
-/// Models of corner cases and of choices, which `tests/onnx/corners.py` and `branches.py` describe.
+/// Models of corner cases, choices and operators on integers, which `corners.py`, `branches.py` and
+/// `operators.py` in `tests/onnx` describe.
 #[test]
 fn corners_are_what_onnx_runtime_makes_of_them() {
-    for (name, values) in [("corners", 21), ("twice", 4), ("branches", 3)] {
+    for (name, values) in [
+        ("corners", 21),
+        ("twice", 4),
+        ("branches", 3),
+        ("operators", 17),
+        ("dynamic", 4),
+    ] {
         let path = folder().join(format!("{name}.onnx"));
         let ReadModel {
             network, tensors, ..
@@ -569,7 +576,7 @@ fn every_node_that_is_not_supported_is_named_at_once() {
     let nodes = vec![
         with_int(node("Relu", "a", &["x"]), "consumed_inputs", 0),
         strange,
-        node("MatMulInteger", "", &["gelu_out", "w"]),
+        node("DynamicQuantizeLSTM", "", &["gelu_out", "w"]),
         with_int(node("Gemm", "c", &["_out", "w"]), "transC", 1),
         node("Pool", "d", &["c_out"]),
         node("Erf", "e", &["missing"]),
@@ -584,14 +591,39 @@ fn every_node_that_is_not_supported_is_named_at_once() {
         [
             "net.onnx: node a (Relu): the attribute consumed_inputs is not supported",
             "net.onnx: node gelu (Gelu): it is not supported: its domain is com.example",
-            "net.onnx: node _out (MatMulInteger): it is not supported: export the model before \
-             quantisation: weights can be stored as f16 or i8 when it is baked",
+            "net.onnx: node _out (DynamicQuantizeLSTM): it is not supported: export the model \
+             before quantisation: weights can be stored as f16 or i8 when it is baked",
             "net.onnx: node c (Gemm): the attribute transC is not supported",
             "net.onnx: node d (Pool): it is not supported: docs/ONNX.md lists what is",
             "net.onnx: node e (Erf): its input missing is no input, no initialiser and no output \
              of an earlier node",
         ]
     );
+}
+
+/// ONNX has one scale for all records of a batch. So a file that states their number is of one
+/// record, and one that does not has a scale for each record.
+#[test]
+fn a_dynamic_scale_is_of_a_record() {
+    let mut dynamic = node("DynamicQuantizeLinear", "d", &["x"]);
+    dynamic.output.extend(["s", "z"].map(String::from));
+    let nodes = vec![dynamic, node("Mul", "m", &["x", "s"])];
+    for (records, width) in [(None, 4), (Some(1), 4), (Some(3), 12)] {
+        let f = ModelFolder::new("onnx");
+        let x = [records, Some(4)];
+        let model = model(&[("x", &x)], nodes.clone(), vec![], &["m_out"], 17);
+        f.put("net.onnx", model);
+        f.put("net.json", r#"{"output": {"kind": "values"}}"#);
+        let read = f.read().unwrap();
+        assert_eq!(read.network.width, width);
+        let x: Vec<f64> = (0..width).map(|i| i as f64 - 2.0).collect();
+        // 255 steps reach from the least number to the largest.
+        let scale = (width - 1) as f64 / 255.0;
+        let found = read.network.scores(&read.tensors, &x);
+        for (found, x) in found.iter().zip(x) {
+            assert!((found - x * scale).abs() < 1e-6, "{found} {x}");
+        }
+    }
 }
 
 #[test]
@@ -636,6 +668,15 @@ fn what_does_not_meet_is_refused_by_name() {
         "net.onnx: node a (Add): values of [N, 3, 8, 8] and [N, 192]: axes are matched from the \
          last one on, so the axis of the records would be matched with another axis; give both as \
          many axes",
+    );
+    let mut last = with_int(node("QLinearSigmoid", "s", &["x", "w", "", "w"]), "axis", 1);
+    last.domain = text("com.microsoft");
+    refused(
+        IMAGE,
+        vec![last],
+        &[weights("w", &[1])],
+        &["s_out"],
+        "net.onnx: node s (QLinearSigmoid): the attribute axis is not supported",
     );
     refused(
         VECTOR,
@@ -1328,7 +1369,11 @@ fn the_table_of_the_document_is_that_of_the_manifest() {
     );
     // Every operation that is supported is named.
     let with_attributes = OPS.iter().chain(&super::OF_CONSTANTS).map(|(op, _)| *op);
-    for op in with_attributes.chain(functions::onnx_names()) {
+    let quantised = super::quantised::OPS.iter().map(|(op, ..)| *op);
+    for op in with_attributes
+        .chain(quantised)
+        .chain(functions::onnx_names())
+    {
         assert!(
             head.contains(&format!("`{op}`")),
             "docs/ONNX.md does not name {op}"

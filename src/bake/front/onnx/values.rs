@@ -2,7 +2,7 @@
 
 use super::node::{OnnxNode, live};
 use super::ops::NodeOutputs;
-use super::{attention, integers, picking, signals, tensor};
+use super::{attention, integers, picking, quantised, signals, tensor};
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, together};
 use crate::bake::front::elementwise::{self, Comparison, Operand, math, power};
@@ -746,6 +746,9 @@ impl Steps {
 
 /// `QuantizeLinear`: whole numbers, which are computed as floats.
 fn quantize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
+    if let Some(ModelValue::Live(_)) = node.input(1) {
+        return quantised::by_computed_scale(b, node);
+    }
     let (x, name) = (live(node, 0)?, &node.name);
     let step = Steps::of(node, x)?;
     if let Some(whole) = integers::quantized(b, node)? {
