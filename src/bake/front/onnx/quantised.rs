@@ -408,12 +408,12 @@ impl Parts<'_, '_> {
         // A product with 1/255 would round twice.
         let steps = ConstantTensor::floats(vec![], vec![255.0]);
         let steps = elementwise::constant_like(b, name, &range, &steps)?;
-        let scale = combined(b, name, Arithmetic::Divide, &range, &steps)?;
+        let scale = quotient(b, name, &range, &steps)?;
         // The scale of zeros alone is 1.
         let above = math(b, name, &scale, Math::Above)?;
         let none = elementwise::not(b, name, &above)?;
         let scale = combined(b, name, Arithmetic::Add, &scale, &none)?;
-        let zero = combined(b, name, Arithmetic::Divide, &least, &scale)?;
+        let zero = quotient(b, name, &least, &scale)?;
         let zero = b.activation(name, &zero, clip(0.0, 255.0))?;
         let zero = Live {
             kind: Element::U8,
@@ -440,6 +440,14 @@ impl Parts<'_, '_> {
     }
 }
 
+/// x / y, as the float that engines round it to. A quotient by 2y is doubled, because the golden
+/// vectors round a product with a constant to a float, and no quotient. Doubling is exact.
+fn quotient(b: &mut Builder, name: &str, x: &Live, y: &Live) -> Result<Live, String> {
+    let double = b.scale(name, y, &[2.0], &[0.0])?;
+    let half = combined(b, name, Arithmetic::Divide, x, &double)?;
+    b.scale(name, &half, &[2.0], &[0.0])
+}
+
 /// `QuantizeLinear` with one scale that is computed from the record, or one for each record.
 pub(super) fn by_computed_scale(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, scale, name) = (live(node, 0)?, live(node, 1)?, &node.name);
@@ -461,7 +469,7 @@ pub(super) fn by_computed_scale(b: &mut Builder, node: &OnnxNode<'_>) -> Result<
             zero.kind.name()
         ));
     };
-    let steps = combined(b, name, Arithmetic::Divide, x, scale)?;
+    let steps = quotient(b, name, x, scale)?;
     let whole = math(b, name, &steps, Math::Round)?;
     let moved = combined(b, name, Arithmetic::Add, &whole, &zero)?;
     let y = b.activation(name, &moved, clip(low as f64, high as f64))?;
