@@ -29,14 +29,13 @@ fn main() {
         Err(e) => return println!("cargo::error=MORTONNET_ARITHMETIC: {}", one_line(e)),
     };
     let plan = variable("MORTONNET_PLAN");
-    let stored = variable("MORTONNET_WEIGHTS").unwrap_or("f32".into());
-    let (weights, changes) = match bake::stored(&stored.to_string_lossy()) {
+    let quantize = variable("MORTONNET_QUANTIZE");
+    let stored = variable("MORTONNET_WEIGHTS").map(|w| w.to_string_lossy().into_owned());
+    let (weights, changes) = match bake::stored(stored.as_deref()) {
         Ok(stored) => stored,
         Err(e) => return println!("cargo::error=MORTONNET_WEIGHTS: {}", one_line(e)),
     };
-    // A program has only the host's kernels for the precision of its weights. The lab has all.
     println!("cargo::rustc-check-cfg=cfg(mortonnet_weights, values(\"f32\", \"f16\", \"i8\"))");
-    println!("cargo::rustc-cfg=mortonnet_weights=\"{}\"", weights.name());
     println!("cargo::rustc-check-cfg=cfg(mortonnet_whole)");
     let default_plan = if matches!(&*cargo("CARGO_CFG_TARGET_ARCH"), "arm" | "aarch64") {
         "mali-midgard"
@@ -49,6 +48,7 @@ fn main() {
         model: model.clone().unwrap_or("model/digits".into()).into(),
         sizes,
         arithmetic,
+        quantize: quantize.map(PathBuf::from),
         weights,
         changes,
         plan: plan.map_or(default_plan.into(), |p| p.to_string_lossy().into_owned()),
@@ -83,6 +83,10 @@ fn main() {
         .for_each(|f| println!("cargo::rerun-if-changed={}", one_line(f.display())));
     match baked {
         Ok(baked) => {
+            // A program has only the host's kernels for the precision of its weights. The lab has
+            // all.
+            let weights = baked.network.weights.name();
+            println!("cargo::rustc-cfg=mortonnet_weights=\"{weights}\"");
             // Only models of integers round, and only they need the kernels for whole numbers.
             if baked.plan.steps.iter().any(|step| step.options.rounds) {
                 println!("cargo::rustc-cfg=mortonnet_whole");

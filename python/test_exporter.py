@@ -263,6 +263,18 @@ class ScikitLearn(Case):
             self.assertTrue((weights[-1] == weights[0]).all())
         self.assertTrue((weights[0] == model.coefs_[0].T.astype(np.float32)).all())
 
+    def test_records_to_quantize_with_are_written(self):
+        x, y = load_digits(return_X_y=True)
+        model = MLPClassifier((8,), max_iter=20, random_state=0).fit(x, y)
+        reader = self.export(model, x, quantize=x.reshape(-1, 8, 8)[:150])
+        records = np.load(self.folder / reader.json["quantize"])
+        np.testing.assert_array_equal(records, x[:150].astype(np.float32))
+        self.assertNotIn("quantize", Reader(export(model, self.folder, inputs=x)).json)
+        self.folder = self.folder / "other"
+        self.refused(["quantize", "100", "(99, 64)"], model, x, quantize=x[:99])
+        self.refused(["quantize", "64 values", "(150, 63)"], model, x, quantize=x[:150, 1:])
+        self.refused(["quantize", "finite"], model, x, quantize=np.where(x > 15, np.nan, x))
+
     def test_csv_reads_back_bit_exactly(self):
         bits = np.random.default_rng(0).integers(0, 2**32, 20000, dtype=np.uint64).astype(np.uint32)
         values = bits.view(np.float32)

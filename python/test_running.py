@@ -234,6 +234,20 @@ class Baked(unittest.TestCase):
                 indices = mortonnet.run(path, data, "class", device="host")
                 np.testing.assert_array_equal(model.classes_[indices], expected)
 
+    def test_a_quantized_network_is_smaller(self):
+        from sklearn.datasets import load_digits
+        from sklearn.neural_network import MLPClassifier
+
+        x, y = load_digits(return_X_y=True)
+        model = MLPClassifier((512,), max_iter=20, random_state=0).fit(x / 16, y)
+        sizes = []
+        for quantize in [None, x / 16]:
+            path = mortonnet.bake(model, self.folder / "net", inputs=x / 16, quantize=quantize)
+            same = mortonnet.run(path, x / 16, device="host") == model.predict(x / 16)
+            self.assertGreater(same.mean(), 0.99)
+            sizes.append(path.stat().st_size)
+        self.assertLess(sizes[1], sizes[0] - 60_000)
+
 
 if __name__ == "__main__":
     unittest.main()

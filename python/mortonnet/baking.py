@@ -7,6 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import numpy as np
+
 from .exporter import export
 
 NAME = "mortonnet-bake"
@@ -31,7 +33,17 @@ def tool():
     return found
 
 
-def bake(model, output="classify", *, target=None, plan=None, weights=None, program=None, **said):
+def bake(
+    model,
+    output="classify",
+    *,
+    target=None,
+    plan=None,
+    weights=None,
+    program=None,
+    quantize=None,
+    **said,
+):
     """Writes a program that runs `model` and returns its path; a file of that name is replaced.
 
     model:   the path of an ONNX or TensorFlow Lite model, of a network JSON, or of a folder with
@@ -41,8 +53,10 @@ def bake(model, output="classify", *, target=None, plan=None, weights=None, prog
     plan:    a plan of the library, or a plan file.
              None: "host", for aarch64 and armv7 "mali-midgard".
     weights: their type: "f32", "f16", "i8", or "i8:PERCENT", where PERCENT of the classes may
-             change. None: "f32".
+             change. None: "f32", or "i8" with quantize.
     program: the finished program that is copied. None: the one that came with mortonnet-bake.
+    quantize: 100 or more typical records in raw units. With them the network is quantized to 8-bit
+             integers. None: floats.
     said:    more arguments of `export`, for a model that is no file. Without `inputs` none of the
              framework's answers are baked for --selftest.
 
@@ -62,7 +76,15 @@ def bake(model, output="classify", *, target=None, plan=None, weights=None, prog
                 f"{next(iter(said))}: goes with a model that is no file; for {model} a JSON file "
                 "beside it says that"
             )
-        return _bake(model, output, options)
+        if quantize is None:
+            return _bake(model, output, options)
+        with tempfile.TemporaryDirectory() as folder:
+            records = Path(folder) / "quantize.npy"
+            array = np.asarray(quantize, np.float32)
+            np.save(records, array.reshape(len(array), -1))
+            return _bake(model, output, [*options, "--quantize", str(records)])
+    if quantize is not None:
+        said["quantize"] = quantize
     if said.get("inputs") is None:
         said = {"inputs": None, "check": 0} | said
     with tempfile.TemporaryDirectory() as folder:

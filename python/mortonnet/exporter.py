@@ -112,6 +112,7 @@ def export(
     input=None,
     output=None,
     check=64,
+    quantize=None,
     data="csv",
 ):
     """Writes `model` into `folder` and returns its path.
@@ -138,6 +139,8 @@ def export(
               Softmax or in a Linear of several outputs (classes), or in one Sigmoid output
               (binary). Otherwise it must be given.
     check:    the largest number of golden vectors.
+    quantize: 100 or more typical records in raw units, shaped like inputs, that are written into
+              the folder. The build then quantizes the network to 8-bit integers. None: floats.
     data:     format of the weight files of a network.json: "csv" (numbers that read back as the
               same float32), "npy" or "f32" (raw).
     """
@@ -150,7 +153,9 @@ def export(
         network = _from_torch(model, input, output)
     elif kind in FRAMEWORKS:
         said = {"name": name or folder.resolve().name, "labels": labels, "features": features}
-        return _through_file(FRAMEWORKS[kind](model), folder, inputs, said, input, output, check)
+        return _through_file(
+            FRAMEWORKS[kind](model), folder, inputs, said, input, output, check, quantize
+        )
     elif kind == "sklearn":
         network = _from_sklearn(model, input, output)
     else:
@@ -179,6 +184,7 @@ def export(
         records, scores = _golden(network, inputs, check)
         definition["check"] = {"inputs": "check_inputs.csv", "scores": "check_scores.csv"}
         files["check_inputs.csv"], files["check_scores.csv"] = csv_bytes(records), csv_bytes(scores)
+    _quantize(quantize, network.width, definition, files)
     files["network.json"] = network_json(definition).encode()
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -617,7 +623,7 @@ def _check_dimensions(sequential):
 # -----------------------------------------------------------------------------------
 
 
-def _through_file(framework, folder, inputs, said, input, output, check):
+def _through_file(framework, folder, inputs, said, input, output, check, quantize):
     """Writes the model of a Torch or a Keras as their file, with a net.json; returns the path."""
     framework.check_weights()
     if inputs is None:
@@ -685,6 +691,7 @@ def _through_file(framework, folder, inputs, said, input, output, check):
         files["check_inputs.npy"] = npy_bytes(raw.reshape(len(raw), -1))
         before = end is not None and output["kind"] != "values"
         files["check_scores.npy"] = npy_bytes(_f32(scores["before" if before else "after"]))
+    _quantize(quantize, width, definition, files)
     files[framework.file] = framework.bytes(seen[:1])
     files["net.json"] = network_json(definition).encode()
     folder.mkdir(parents=True, exist_ok=True)
@@ -1110,6 +1117,26 @@ def _golden(network, inputs, count):
             "If the inputs are large, scale them (input=…, StandardScaler) and train again"
         )
     return records, _f32(scores)
+
+
+# The fewest records that the build quantizes a network with.
+FEWEST = 100
+
+
+def _quantize(records, width, definition, files):
+    """Adds the records that the build quantizes the network with, if there are any."""
+    if records is None:
+        return
+    records = _f32(records)
+    if records.ndim < 2 or len(records) < FEWEST or records[0].size != width:
+        raise ExportError(
+            f"quantize: expected {FEWEST} records or more of {width} values, found the shape "
+            f"{records.shape}"
+        )
+    if not np.isfinite(records).all():
+        raise ExportError("quantize: expected finite numbers, found others")
+    definition["quantize"] = "quantize.npy"
+    files["quantize.npy"] = npy_bytes(records.reshape(len(records), -1))
 
 
 def reference(layers, scale, output, records):

@@ -35,7 +35,7 @@ const SYNTHETIC: usize = 32;
 const MOST_BYTES: usize = 1 << 19;
 
 /// The largest number of given vectors that are baked. All of them are verified.
-const MOST: usize = 64;
+pub(super) const MOST: usize = 64;
 
 /// The largest number of wrong scores of `check` that are reported one by one.
 const MOST_REPORTED: usize = 5;
@@ -180,7 +180,7 @@ fn verify(
 }
 
 /// The number of vectors that fit in [`MOST_BYTES`], 2 or more.
-fn most(network: &Network) -> usize {
+pub(super) fn most(network: &Network) -> usize {
     (MOST_BYTES / (size_of::<f32>() * network.width)).max(2)
 }
 

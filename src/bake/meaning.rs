@@ -9,11 +9,13 @@ use crate::ir::network::{FinalActivation, InputOrder, Kind, Output, Transform};
 use std::collections::HashSet;
 
 /// The keys that a network JSON, and the JSON beside a model of another format, may have.
-pub(crate) const KEYS: [&str; 6] = ["name", "labels", "features", "input", "output", "check"];
+pub(crate) const KEYS: [&str; 7] = [
+    "name", "labels", "features", "input", "output", "check", "quantize",
+];
 
 /// The keys of the JSON beside a model of another format.
-pub(crate) const BESIDE: [&str; 7] = [
-    "name", "labels", "features", "input", "output", "check", "sizes",
+pub(crate) const BESIDE: [&str; 8] = [
+    "name", "labels", "features", "input", "output", "check", "quantize", "sizes",
 ];
 
 /// The keys of `input`. The first is for files that state the shape there.

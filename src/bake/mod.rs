@@ -16,6 +16,7 @@ mod meaning;
 pub(crate) mod model;
 pub(crate) mod overflow;
 mod passes;
+mod quantize;
 mod report;
 mod rounding;
 mod same;
@@ -33,6 +34,7 @@ use crate::registry::{KernelSources, Library, PlanRecipe};
 use golden::GoldenVectors;
 use interpreter::Subject;
 use model::ReadModel;
+use quantize::Quantized;
 use rounding::Rounding;
 use sizes::Sizes;
 use std::borrow::Cow;
@@ -74,6 +76,13 @@ impl Names {
         match self {
             Names::Variables => "MORTONNET_ARITHMETIC",
             Names::Options => "--arithmetic",
+        }
+    }
+
+    pub(crate) fn quantize(self) -> &'static str {
+        match self {
+            Names::Variables => "MORTONNET_QUANTIZE",
+            Names::Options => "--quantize",
         }
     }
 
@@ -120,9 +129,12 @@ pub(crate) struct Settings {
     pub(crate) sizes: Sizes,
     /// How networks of 8-bit integers are computed.
     pub(crate) arithmetic: Arithmetic,
-    /// The type that weights are stored as.
-    pub(crate) weights: Precision,
-    /// The percentage of classes that storing weights as bytes may change.
+    /// The file of records that a network of floats is quantized with.
+    pub(crate) quantize: Option<PathBuf>,
+    /// The type that weights are stored as. `None`: f32, or bytes for a network that the build
+    /// quantizes.
+    pub(crate) weights: Option<Precision>,
+    /// The percentage of classes that weights as bytes, or a quantization, may change.
     pub(crate) changes: f64,
     /// The name of a plan, or a plan file (`.json`).
     pub(crate) plan: String,
@@ -142,6 +154,8 @@ pub(crate) struct Baked {
     pub(crate) golden: GoldenVectors,
     /// The effect of rounding the weights; `None` for weights in f32.
     pub(crate) rounding: Option<Rounding>,
+    /// The effect of quantizing the network; `None` if the build quantized nothing.
+    pub(crate) quantized: Option<Quantized>,
     /// Remarks on the model for whoever builds.
     pub(crate) notes: Vec<String>,
     /// The files that were read.
@@ -190,12 +204,18 @@ pub(crate) struct Failed {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// Parses MORTONNET_WEIGHTS. Returns the type that weights are stored as, and the percentage of
+/// The percentage of classes that may change, unless a setting allows more.
+const CHANGES: f64 = 1.0;
+
+/// Parses MORTONNET_WEIGHTS, which may be missing. Returns the type that weights are stored as, and the percentage of
 /// classes that storing them may change.
 ///
 /// # Errors
 /// A text in another form.
-pub(crate) fn stored(text: &str) -> Result<(Precision, f64), String> {
+pub(crate) fn stored(text: Option<&str>) -> Result<(Option<Precision>, f64), String> {
+    let Some(text) = text else {
+        return Ok((None, CHANGES));
+    };
     let (name, changes) = text
         .split_once(':')
         .map_or((text, None), |(name, most)| (name, Some(most)));
@@ -206,9 +226,9 @@ pub(crate) fn stored(text: &str) -> Result<(Precision, f64), String> {
             .filter(|most: &f64| (0.0..=100.0).contains(most))
     };
     match (weights, changes) {
-        (Some(weights), None) => Ok((weights, 1.0)),
+        (Some(weights), None) => Ok((Some(weights), CHANGES)),
         (Some(Precision::I8), Some(most)) if percent(most).is_some() => {
-            Ok((Precision::I8, percent(most).unwrap_or_default()))
+            Ok((Some(Precision::I8), percent(most).unwrap_or_default()))
         }
         _ => Err(format!(
             "expected f32, f16, i8, or i8:PERCENT (the percentage of classes that may change), \
@@ -247,6 +267,7 @@ pub(crate) fn bake_with(
         tensors,
         golden,
         rounding,
+        quantized,
     } = model;
     for (tensor, numbers) in network.graph.tensors.to_mut().iter_mut().zip(&tensors) {
         if tensor.role == Role::Weights {
@@ -259,7 +280,7 @@ pub(crate) fn bake_with(
     let steps = try_all_plans(&network, &library, &mut mistakes);
     let plan = chosen_plan(settings, &network, &mut library, &mut files, &mut mistakes);
     if let Some(plan) = &plan {
-        check_precision(settings, plan, &library, &mut mistakes);
+        check_precision(settings, network.weights, plan, &library, &mut mistakes);
     }
     let Some(plan) = plan.filter(|_| mistakes.lines.is_empty()) else {
         return Err(Failed { mistakes, files });
@@ -291,6 +312,7 @@ pub(crate) fn bake_with(
         constants,
         golden,
         rounding,
+        quantized,
         notes: mistakes.notes,
         files,
     })
@@ -349,8 +371,13 @@ fn chosen_plan(
 }
 
 /// Reports a plan that does not read weights as they are stored.
-fn check_precision(settings: &Settings, plan: &Plan, library: &Library, mistakes: &mut Mistakes) {
-    let stored = settings.weights;
+fn check_precision(
+    settings: &Settings,
+    stored: Precision,
+    plan: &Plan,
+    library: &Library,
+    mistakes: &mut Mistakes,
+) {
     let whole = |c: &Constant| c.role == Role::Weights && c.precision == Precision::F32;
     if stored == Precision::F32 || !plan.constants.iter().any(whole) {
         return;

@@ -7,6 +7,7 @@ use super::json::Object;
 use super::matrix::Files;
 use super::meaning::Meaning;
 use super::passes;
+use super::quantize::{self, Quantized, Request};
 use super::rounding::{self, Rounding};
 use super::same;
 use super::{Mistakes, Settings, overflow};
@@ -28,6 +29,8 @@ pub(crate) struct ReadModel {
     pub(crate) golden: GoldenVectors,
     /// The effect of rounding the weights; `None` for weights in f32.
     pub(crate) rounding: Option<Rounding>,
+    /// The effect of quantizing the network; `None` if the build quantized nothing.
+    pub(crate) quantized: Option<Quantized>,
 }
 
 /// The facts that a front end knows of a model. Shapes and draft are `None` after a mistake.
@@ -112,7 +115,17 @@ pub(crate) fn finish(
     let (draft, meaning) = (facts.draft?, meaning?);
     let order = meaning.order;
     // Golden vectors are computed with the network as the file has it.
-    let mut network = as_given(settings, &draft, meaning, facts.inputs, facts.outputs);
+    let (records, place) = match (&settings.quantize, o.text("quantize", mistakes)) {
+        (Some(file), _) => (
+            Some(settings.root.join(file)),
+            settings.names.quantize().into(),
+        ),
+        (None, file) => (file.map(|f| facts.folder.join(f)), o.at("quantize")),
+    };
+    // A quantized network has weights of whole numbers, which bytes hold.
+    let whole = records.is_some().then_some(Precision::I8);
+    let weights = settings.weights.or(whole).unwrap_or_default();
+    let mut network = as_given(weights, &draft, meaning, facts.inputs, facts.outputs);
     let given = draft.rounded();
     let passed = passes::run(draft, network.transform.clone(), order);
     let (draft, transform) = passed.map_err(|e| mistakes.add(o.place(), e)).ok()?;
@@ -140,13 +153,34 @@ pub(crate) fn finish(
     let mut tensors = made.map_err(|e| mistakes.add(o.place(), e)).ok()?;
     // Folding makes the weights of 8-bit images so small that halves would lose digits. With
     // weights as halves or bytes, the program scales the records.
-    if settings.weights == Precision::F32 {
+    let request = records.as_ref().map(|file| Request {
+        file,
+        place: &place,
+        names: settings.names,
+        changes: settings.changes,
+    });
+    let mut quantized = None;
+    if let Some(request) = request {
+        let report = (&mut *files, &mut *mistakes);
+        quantized = Some(quantize::run(
+            &request,
+            &mut network,
+            &mut tensors,
+            &draft,
+            &mut golden,
+            report,
+        )?);
+    } else if weights == Precision::F32 {
         fold_scaling(&mut network, &mut tensors, &mut golden, draft);
     }
     same::share(&mut network, &mut tensors);
-    let rounding = rounding::round(settings, &network, &mut tensors, &mut golden)
-        .map_err(|e| mistakes.add(o.place(), e))
-        .ok()?;
+    // The quantization has rounded the weights to bytes.
+    let rounding = match (&quantized, weights) {
+        (Some(_), Precision::I8) => None,
+        _ => rounding::round(settings, &network, &mut tensors, &mut golden)
+            .map_err(|e| mistakes.add(o.place(), e))
+            .ok()?,
+    };
     golden.overflow = overflow::records(&network, &tensors);
     let largest = largest(&golden.inputs);
     golden.range = range(&network, &tensors, &golden, largest)
@@ -164,12 +198,13 @@ pub(crate) fn finish(
         tensors,
         golden,
         rounding,
+        quantized,
     })
 }
 
 /// The network as the file has it, before any pass.
 fn as_given(
-    settings: &Settings,
+    weights: Precision,
     draft: &Draft,
     meaning: Meaning,
     inputs: Vec<Value>,
@@ -187,7 +222,7 @@ fn as_given(
         features: owned(meaning.features),
         transform: meaning.transform,
         folded: false,
-        weights: settings.weights,
+        weights,
         tolerance: 1.0,
         inputs: inputs.into(),
         outputs: outputs.into(),

@@ -33,6 +33,7 @@ impl Baked {
             self.costs(arch, block),
         ];
         lines.extend(self.notes.iter().cloned());
+        lines.extend(self.quantized.iter().map(|q| format!("quantized: {q}")));
         let weights = n.weights.name();
         lines.extend(
             self.rounding

@@ -54,7 +54,7 @@ pub(super) fn round(
     golden: &mut GoldenVectors,
 ) -> Result<Option<Rounding>, String> {
     let before = tensors.to_vec();
-    let weights = match settings.weights {
+    let weights = match network.weights {
         Precision::F32 => return Ok(None),
         Precision::F16 => halves(settings, network, tensors)?,
         Precision::I8 => bytes(network, tensors, golden),
@@ -62,7 +62,7 @@ pub(super) fn round(
     let outputs = network.outputs();
     let enough = golden.all.len() >= ENOUGH * network.width;
     // Halves change next to nothing: the vectors that are baked are enough.
-    let all = enough && settings.weights == Precision::I8;
+    let all = enough && network.weights == Precision::I8;
     let inputs = if all { &golden.all } else { &golden.inputs };
     let old = golden::scores_of(network, &before, inputs);
     let new = golden::scores_of(network, tensors, inputs);
@@ -92,7 +92,7 @@ pub(super) fn round(
         changed,
         vectors: count,
     };
-    let classes = Some(classes).filter(|_| all || settings.weights == Precision::F16);
+    let classes = Some(classes).filter(|_| all || network.weights == Precision::F16);
     Ok(Some(Rounding {
         weights,
         score,
@@ -169,7 +169,7 @@ fn bytes(network: &Network, tensors: &mut [Vec<f32>], golden: &GoldenVectors) ->
 }
 
 /// Returns the mean magnitude of each element of each value of the graph over the vectors `inputs`.
-fn means(network: &Network, tensors: &[Vec<f32>], inputs: &[f32]) -> Vec<Vec<f32>> {
+pub(super) fn means(network: &Network, tensors: &[Vec<f32>], inputs: &[f32]) -> Vec<Vec<f32>> {
     let graph = &network.graph;
     let mut sums: Vec<Vec<f64>> = graph
         .values
@@ -192,7 +192,7 @@ fn means(network: &Network, tensors: &[Vec<f32>], inputs: &[f32]) -> Vec<Vec<f32
 }
 
 /// The magnitudes of the numbers that a layer's weights are multiplied with.
-struct Columns {
+pub(super) struct Columns {
     /// A mean magnitude for each column of an affine layer, or for each input channel of a
     /// convolution.
     sizes: Vec<f32>,
@@ -208,7 +208,7 @@ struct GroupedWindow {
 }
 
 impl Columns {
-    fn of(graph: &Graph, node: &Node, means: &[Vec<f32>]) -> Columns {
+    pub(super) fn of(graph: &Graph, node: &Node, means: &[Vec<f32>]) -> Columns {
         let (value, shape) = (&means[node.inputs[0]], graph.values[node.inputs[0]].shape);
         let sizes = match node.op {
             Op::Convolution { .. } => channels(value, shape),
@@ -232,7 +232,7 @@ impl Columns {
     }
 
     /// Returns the magnitude that belongs to each weight of row `row`, in a layer of `rows` rows.
-    fn of_row(&self, row: usize, rows: usize) -> Vec<f32> {
+    pub(super) fn of_row(&self, row: usize, rows: usize) -> Vec<f32> {
         let Some(GroupedWindow { taps, groups }) = self.window else {
             return self.sizes.clone();
         };

@@ -2,6 +2,7 @@
 //! the fusion of steps, and the message on each mistake.
 
 mod layers;
+mod quantize;
 mod schemas;
 
 use super::rounding::ClassChanges;
@@ -90,22 +91,26 @@ impl NetworkFolder {
         )
     }
 
-    /// Bakes with weights stored as MORTONNET_WEIGHTS=`weights`.
-    fn bake_stored(&self, plan: &str, weights: &str) -> Result<Baked, Vec<String>> {
-        let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    fn settings(&self, plan: &str, weights: Option<&str>) -> Settings {
         let (weights, changes) = stored(weights).unwrap();
-        bake(&Settings {
+        Settings {
             names: Names::Variables,
-            root,
+            root: PathBuf::from(env!("CARGO_MANIFEST_DIR")),
             model: self.path.clone(),
             plan: plan.into(),
             weights,
             sizes: Default::default(),
             arithmetic: Default::default(),
+            quantize: None,
             changes,
             lab: true,
-        })
-        .map_err(|e| e.mistakes.lines)
+        }
+    }
+
+    /// Bakes with weights stored as MORTONNET_WEIGHTS=`weights`.
+    fn bake_stored(&self, plan: &str, weights: &str) -> Result<Baked, Vec<String>> {
+        let settings = self.settings(plan, Some(weights));
+        bake(&settings).map_err(|e| e.mistakes.lines)
     }
 
     fn bake_plan(&self, plan: &str) -> Result<Baked, Vec<String>> {
@@ -386,7 +391,7 @@ fn bytes_that_change_classes_are_refused() {
         })
     );
     for wrong in ["i9", "f16:1", "i8:", "i8:-1", "i8:101", "i8:nan", "I8", ""] {
-        assert!(stored(wrong).is_err(), "{wrong}");
+        assert!(stored(Some(wrong)).is_err(), "{wrong}");
     }
 }
 
@@ -1125,9 +1130,10 @@ fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -
         root: f.path.clone(),
         model: "network.json".into(),
         plan: "host".into(),
-        weights: Precision::F32,
+        weights: Some(Precision::F32),
         sizes: Default::default(),
         arithmetic: Default::default(),
+        quantize: None,
         changes: 1.0,
         lab: true,
     };
@@ -1409,9 +1415,10 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
         root,
         model,
         plan: "host".into(),
-        weights: Precision::F32,
+        weights: Some(Precision::F32),
         sizes: Default::default(),
         arithmetic: Default::default(),
+        quantize: None,
         changes: 1.0,
         lab: false,
     };

@@ -37,6 +37,7 @@ Network:
                           inputs that become constants, such as rate=16000  [none]
       --arithmetic KIND   how 8-bit integers of a model are computed: as its integers, or as the
                           real numbers that they stand for: model | float  [model]
+      --quantize FILE     quantize a network of floats to 8 bits, with records of FILE (.npy, .csv)
       --weights KIND      how weights are stored: f32 | f16 | i8 | i8:PERCENT  [f32]
       --program FILE      finished program to copy  [mortonnet-TARGET, see below]
 
@@ -46,6 +47,8 @@ Information:
 
 SIZES are of inputs or of named dimensions, separated by semicolons. N is the number of records.
 With i8:PERCENT, at most that many of 100 classes may change by the smaller weights.
+The FILE of --quantize has 100 or more typical records. It stores weights as i8, unless --weights
+names another kind, and PERCENT is its limit too.
 The file mortonnet-TARGET is looked for beside mortonnet-bake and in ../lib/mortonnet.
 The network stands behind the program in the same file, which can be copied as any other. strip and
 UPX remove the network; the program reports that when it starts.
@@ -86,6 +89,7 @@ pub(super) struct BakeOptions {
     plan: Option<String>,
     sizes: Option<String>,
     arithmetic: Option<String>,
+    quantize: Option<PathBuf>,
     weights: Option<String>,
     program: Option<PathBuf>,
 }
@@ -133,6 +137,7 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<BakeComm
         plan: given.text("plan")?,
         sizes: given.text("sizes")?,
         arithmetic: given.text("arithmetic")?,
+        quantize: given.path("quantize"),
         weights: given.text("weights")?,
         program: given.path("program"),
     }))
@@ -252,9 +257,8 @@ impl FinishedProgram {
 fn write_program(options: BakeOptions) -> Result<(), Error> {
     let own_file = std::env::current_exe().map_err(|e| Error::io(NAME, e))?;
     let program = FinishedProgram::read(options.program, options.target)?;
-    let stored = options.weights.unwrap_or("f32".into());
-    let (weights, changes) =
-        bake::stored(&stored).map_err(|e| Error::usage(format!("--weights: {e}")))?;
+    let (weights, changes) = bake::stored(options.weights.as_deref())
+        .map_err(|e| Error::usage(format!("--weights: {e}")))?;
     let sizes = Sizes::parse(&options.sizes.unwrap_or_default())
         .map_err(|e| Error::usage(format!("--sizes: {e}")))?;
     let arithmetic = Arithmetic::parse(&options.arithmetic.unwrap_or("model".into()))
@@ -270,6 +274,7 @@ fn write_program(options: BakeOptions) -> Result<(), Error> {
         model: options.model,
         sizes,
         arithmetic,
+        quantize: options.quantize,
         weights,
         changes,
         plan: options.plan.unwrap_or(default_plan.into()),

@@ -536,6 +536,7 @@ const EXAMPLES: &[&str] = &[
     "mortonnet-bake net.onnx -o net --target aarch64",
     "mortonnet-bake net.onnx -o net --sizes x:1,3,320,320",
     "mortonnet-bake net.tflite -o net --arithmetic float",
+    "mortonnet-bake net.onnx -o net --quantize inputs.npy",
     "mortonnet-bake net.onnx -o net --plan host --weights i8:1",
     "mortonnet-bake net.onnx -o net --program mortonnet-armv7",
     "mortonnet-bake --help",

@@ -7,17 +7,17 @@ use crate::ir::view::RowMap;
 use std::borrow::Cow;
 
 /// A value of one record, just computed.
-pub(super) struct Computed<'c> {
-    pub(super) record: usize,
+pub(crate) struct Computed<'c> {
+    pub(crate) record: usize,
     /// The index in `Graph::values`.
-    pub(super) value: usize,
+    pub(crate) value: usize,
     /// The node that computed the value. `None` for an input.
-    pub(super) node: Option<usize>,
-    pub(super) numbers: &'c mut [f64],
+    pub(crate) node: Option<usize>,
+    pub(crate) numbers: &'c mut [f64],
     /// The operands of the node that has computed the value, with shapes. Empty for an input.
-    pub(super) operands: &'c [(&'c [f64], Shape)],
+    pub(crate) operands: &'c [(&'c [f64], Shape)],
     /// The arrays of this node, such as weights.
-    pub(super) arrays: &'c [&'c [f32]],
+    pub(crate) arrays: &'c [&'c [f32]],
 }
 
 impl Graph {
@@ -214,11 +214,14 @@ impl Network {
             .sum()
     }
 
-    /// Scales raw inputs and puts them into the order of the graph.
+    /// Scales raw inputs, rounds them to floats as the reading of records does, and puts them into
+    /// the order of the graph. Numbers beyond the range of f32 stay as they are.
     pub(crate) fn graph_input(&self, raw: &[f64]) -> Vec<f64> {
         let mut input = vec![0.0; raw.len()];
         for (i, &x) in raw.iter().enumerate() {
-            input[self.order.element(self.input(), i)] = self.transform.apply(i, x);
+            let x = self.transform.apply(i, x);
+            let float = if leaves_f32(x) { x } else { (x as f32).into() };
+            input[self.order.element(self.input(), i)] = float;
         }
         input
     }
@@ -227,15 +230,21 @@ impl Network {
     /// beyond the range of f32, because every engine refuses such a record. An infinite value does
     /// not count, because a constant may be infinite.
     pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
-        self.scores_of_inputs(tensors, vec![self.graph_input(raw)])
+        self.scores_of_inputs(tensors, vec![self.graph_input(raw)], &mut |_| {})
             .swap_remove(0)
     }
 
     /// Computes the scores of several records from inputs that are scaled and in the graph's order.
-    fn scores_of_inputs(&self, tensors: &[Vec<f32>], inputs: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
+    fn scores_of_inputs(
+        &self,
+        tensors: &[Vec<f32>],
+        inputs: Vec<Vec<f64>>,
+        seen: &mut dyn FnMut(&Computed<'_>),
+    ) -> Vec<Vec<f64>> {
         let mut overflows = vec![false; inputs.len()];
         let values = self.graph.evaluate_all(tensors, inputs, |computed| {
             overflows[computed.record] |= computed.numbers.iter().any(|x| leaves_f32(*x));
+            seen(&computed);
         });
         let output = self.graph.outputs.first();
         let of = |(mut values, overflows): (Vec<Vec<f64>>, bool)| {
@@ -262,6 +271,17 @@ impl Network {
 
     /// Computes the [`scores`](Self::scores) of several records, which follow each other in `raw`.
     pub(crate) fn scores_of_all(&self, tensors: &[Vec<f32>], raw: &[f32]) -> Vec<Vec<f64>> {
+        self.scores_and_values(tensors, raw, &mut |_| {})
+    }
+
+    /// Computes the scores as [`Network::scores_of_all`] does, and calls `seen` with every value on
+    /// the way.
+    pub(crate) fn scores_and_values(
+        &self,
+        tensors: &[Vec<f32>],
+        raw: &[f32],
+        seen: &mut dyn FnMut(&Computed<'_>),
+    ) -> Vec<Vec<f64>> {
         let numbers: usize = self.graph.values.iter().map(|v| v.shape.len()).sum();
         let at_a_time = (AT_A_TIME / numbers.max(1)).max(1);
         let mut scores = Vec::new();
@@ -270,7 +290,7 @@ impl Network {
                 self.graph_input(&raw.iter().map(|&x| x.into()).collect::<Vec<f64>>())
             };
             let inputs = records.chunks_exact(self.width.max(1)).map(input).collect();
-            scores.extend(self.scores_of_inputs(tensors, inputs));
+            scores.extend(self.scores_of_inputs(tensors, inputs, seen));
         }
         scores
     }

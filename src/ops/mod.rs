@@ -12,7 +12,7 @@ mod convolution;
 #[cfg(any(test, feature = "lab"))]
 pub(crate) mod edges;
 pub(crate) mod elements;
-mod evaluate;
+pub(crate) mod evaluate;
 mod moves;
 pub(crate) mod noise;
 mod pool;

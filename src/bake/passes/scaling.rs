@@ -141,7 +141,7 @@ pub(super) fn merge(draft: &mut Draft) -> bool {
 }
 
 /// The arrays of a scaling, from a factor and a summand for each element.
-pub(super) fn scale_arrays(factors: Vec<f64>, summands: Vec<f64>, shape: Shape) -> Vec<Array> {
+pub(crate) fn scale_arrays(factors: Vec<f64>, summands: Vec<f64>, shape: Shape) -> Vec<Array> {
     let dims = [shape.c, shape.h, shape.w];
     vec![
         Array::compressed(Role::Factors, factors, &dims),

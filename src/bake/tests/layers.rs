@@ -14,9 +14,10 @@ fn read(model: PathBuf) -> Result<ReadModel, Vec<String>> {
         root,
         model,
         plan: "host".into(),
-        weights: Precision::F32,
+        weights: Some(Precision::F32),
         sizes: Default::default(),
         arithmetic: Default::default(),
+        quantize: None,
         changes: 1.0,
         lab: false,
     };
@@ -709,9 +710,10 @@ fn several_inputs_and_outputs() {
         root: PathBuf::from(env!("CARGO_MANIFEST_DIR")),
         model: f.path.clone(),
         plan: "host".into(),
-        weights: Precision::F32,
+        weights: Some(Precision::F32),
         sizes: Default::default(),
         arithmetic: Default::default(),
+        quantize: None,
         changes: 1.0,
         lab: true,
     };

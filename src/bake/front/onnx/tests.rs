@@ -1069,7 +1069,7 @@ fn a_json_beside_the_model_says_what_it_cannot() {
         f.mistakes(),
         [
             "net.json: unknown key \"layers\"; expected name, labels, features, input, output, \
-             check, sizes",
+             check, quantize, sizes",
             "net.json: input: order: expected chw or hwc, found \"cwh\"",
             "net.json: labels: expected 6 names, found 1",
         ]

@@ -1,0 +1,128 @@
+//! Quantization from the outside: settings, messages, and the programs' scores.
+
+use super::*;
+
+impl NetworkFolder {
+    /// Quantizes the network with the records of `file`.
+    fn quantize(&self, file: &str, weights: Option<&str>) -> Result<Baked, Vec<String>> {
+        let baked = bake(&Settings {
+            names: Names::Options,
+            quantize: Some(self.path.join(file)),
+            ..self.settings("host", weights)
+        });
+        let own = format!("{}/", self.path.display());
+        baked.map_err(|e| {
+            let lines = e.mistakes.lines.into_iter();
+            lines.map(|m| m.replace(&own, "")).collect()
+        })
+    }
+
+    fn records(&self, name: &str, n: usize) -> &Self {
+        let x = |i: usize, k: usize| (i * (k + 3) % 97) as f32 / 96.0 - 0.25;
+        let line = |i| format!("{},{},{}\n", x(i, 0), x(i, 1), x(i, 2));
+        self.put(name, (0..n).map(line).collect::<String>())
+    }
+}
+
+#[test]
+fn a_network_is_quantized() {
+    let f = NetworkFolder::new();
+    f.tiny("").records("x.csv", 150);
+    let float = f.bake().unwrap();
+    let bytes = f.quantize("x.csv", None).unwrap();
+    let floats = f.quantize("x.csv", Some("f32")).unwrap();
+    assert_eq!(bytes.network.weights, Precision::I8);
+    assert_eq!(floats.network.weights, Precision::F32);
+    assert!(bytes.plan.constant_bytes() < floats.plan.constant_bytes());
+    assert!(bytes.golden.given && bytes.golden.count > 2);
+    assert_eq!(bytes.golden.scores, floats.golden.scores);
+    let inputs = &bytes.golden.inputs;
+    assert_eq!(inputs[..3], [-0.25, -0.25, -0.25]);
+    let report = bytes.report("", "x86_64", 1000).join("\n");
+    let expected = "quantized: 2 layers on 8-bit integers; 0 of 150 records change their class";
+    assert!(report.contains(expected), "{report}");
+    // The key of the network does the same, and the setting goes before it.
+    f.tiny(r#","quantize":"x.csv""#);
+    let by_key = bake(&f.settings("host", None)).unwrap();
+    assert_eq!(by_key.network.hash, bytes.network.hash);
+    assert_ne!(by_key.network.hash, float.network.hash);
+    f.tiny(r#","quantize":"missing.csv""#);
+    assert!(f.quantize("x.csv", None).is_ok());
+    assert!(f.bake().err().unwrap()[0].contains("quantize: cannot read"));
+}
+
+#[test]
+fn records_that_do_not_fit_are_refused() {
+    let f = NetworkFolder::new();
+    f.tiny("").records("few.csv", 99);
+    let mut wide = String::new();
+    (0..100).for_each(|_| wide += "1,2\n");
+    let npy = |shape: &str, count: usize, number: f32| {
+        let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
+        let mut bytes = b"\x93NUMPY\x01\0".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.as_bytes());
+        bytes.extend((0..count).flat_map(|_| number.to_le_bytes()));
+        bytes
+    };
+    f.put("wide.csv", wide)
+        .put("shape.npy", npy("(100, 2, 2)", 400, 0.5))
+        .put("nan.npy", npy("(100, 3)", 300, f32::NAN))
+        .put("large.npy", npy("(100, 3)", 300, 3e38))
+        .put("x.txt", "1,2,3\n");
+    for (file, expected) in [
+        (
+            "few.csv",
+            "few.csv: expected at least 100 records to quantize with, found 99",
+        ),
+        (
+            "wide.csv",
+            "wide.csv:1:3: expected 3 numbers, the line has 2",
+        ),
+        (
+            "shape.npy",
+            "shape.npy: expected the shape (N, 3), found [100, 2, 2]",
+        ),
+        (
+            "nan.npy",
+            "nan.npy: row 1, column 1: expected a finite number, found NaN",
+        ),
+        (
+            "large.npy",
+            "large.npy: record 1 of 100 makes numbers that leave the range of f32",
+        ),
+        (
+            "x.txt",
+            "--quantize: expected a .csv, .npy or .f32 file, found x.txt",
+        ),
+        ("no.npy", "--quantize: cannot read no.npy"),
+    ] {
+        let mistakes = f.quantize(file, None).err().unwrap().join("\n");
+        assert!(mistakes.contains(expected), "{mistakes}");
+    }
+}
+
+/// Classes that are closer to each other than the steps of 8 bits change, which is refused unless
+/// the settings allow it.
+#[test]
+fn quantization_that_changes_classes_is_refused() {
+    let f = NetworkFolder::new();
+    f.matrix("w", 2, 2, |r, c| [[1.0, 0.003], [1.0, 0.0]][r][c])
+        .matrix("b", 2, 1, |r, _| [0.0, 0.001][r])
+        .matrix("v", 2, 2, |r, c| f32::from(u8::from(r == c)))
+        .matrix("z", 2, 1, |_, _| 0.0);
+    let layers = format!("{},{}", affine("w", "b"), affine("v", "z"));
+    f.network(&layers, 2, "");
+    let line = |i: usize| format!("1,{}\n", i as f32 / 300.0);
+    f.put("x.csv", (0..300).map(line).collect::<String>());
+    let mistakes = f.quantize("x.csv", None).err().unwrap().join("\n");
+    let expected = "of 300 records change their class, at most 1 % are allowed; --weights=i8:";
+    assert!(mistakes.contains(expected), "{mistakes}");
+    let allowed = mistakes.split("i8:").nth(1).unwrap();
+    let percent: u32 = allowed.split(' ').next().unwrap().parse().unwrap();
+    assert!(f.quantize("x.csv", Some(&format!("i8:{percent}"))).is_ok());
+    assert!(
+        f.quantize("x.csv", Some(&format!("i8:{}", percent - 1)))
+            .is_err()
+    );
+}
