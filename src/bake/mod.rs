@@ -207,8 +207,8 @@ pub(crate) struct Failed {
 /// The percentage of classes that may change, unless a setting allows more.
 const CHANGES: f64 = 1.0;
 
-/// Parses MORTONNET_WEIGHTS, which may be missing. Returns the type that weights are stored as, and the percentage of
-/// classes that storing them may change.
+/// Parses MORTONNET_WEIGHTS, which may be missing. Returns the type that weights are stored as, and
+/// the percentage of classes that storing them may change.
 ///
 /// # Errors
 /// A text in another form.

@@ -7,7 +7,7 @@ use super::json::Object;
 use super::matrix::Files;
 use super::meaning::Meaning;
 use super::passes;
-use super::quantize::{self, Quantized, Request};
+use super::quantize::{self, Floats, Quantized, Request};
 use super::rounding::{self, Rounding};
 use super::same;
 use super::{Mistakes, Settings, overflow};
@@ -114,17 +114,11 @@ pub(crate) fn finish(
     }
     let (draft, meaning) = (facts.draft?, meaning?);
     let order = meaning.order;
-    // Golden vectors are computed with the network as the file has it.
-    let (records, place) = match (&settings.quantize, o.text("quantize", mistakes)) {
-        (Some(file), _) => (
-            Some(settings.root.join(file)),
-            settings.names.quantize().into(),
-        ),
-        (None, file) => (file.map(|f| facts.folder.join(f)), o.at("quantize")),
-    };
+    let request = Request::new(settings, &facts.folder, o, mistakes);
     // A quantized network has weights of whole numbers, which bytes hold.
-    let whole = records.is_some().then_some(Precision::I8);
+    let whole = request.is_some().then_some(Precision::I8);
     let weights = settings.weights.or(whole).unwrap_or_default();
+    // Golden vectors are computed with the network as the file has it.
     let mut network = as_given(weights, &draft, meaning, facts.inputs, facts.outputs);
     let given = draft.rounded();
     let passed = passes::run(draft, network.transform.clone(), order);
@@ -151,47 +145,64 @@ pub(crate) fn finish(
     let made = check_finite(&network, &given, &golden)
         .and_then(|()| replace(&mut network, &mut golden, &draft, transform, &given));
     let mut tensors = made.map_err(|e| mistakes.add(o.place(), e)).ok()?;
-    // Folding makes the weights of 8-bit images so small that halves would lose digits. With
-    // weights as halves or bytes, the program scales the records.
-    let request = records.as_ref().map(|file| Request {
-        file,
-        place: &place,
-        names: settings.names,
-        changes: settings.changes,
-    });
     let mut quantized = None;
     if let Some(request) = request {
-        let report = (&mut *files, &mut *mistakes);
-        quantized = Some(quantize::run(
-            &request,
-            &mut network,
-            &mut tensors,
-            &draft,
-            &mut golden,
-            report,
-        )?);
+        let floats = Floats {
+            network: &network,
+            tensors: &tensors,
+            draft: &draft,
+        };
+        let made = quantize::run(&request, floats, &mut golden, (files, mistakes))?;
+        (network, tensors) = (made.network, made.tensors);
+        quantized = Some(made.report);
     } else if weights == Precision::F32 {
+        // Folding makes the weights of 8-bit images so small that halves would lose digits. With
+        // weights as halves or bytes, the program scales the records.
         fold_scaling(&mut network, &mut tensors, &mut golden, draft);
     }
     same::share(&mut network, &mut tensors);
+    let read = ReadModel {
+        network,
+        tensors,
+        golden,
+        rounding: None,
+        quantized,
+    };
+    rounded(settings, read, o.place(), mistakes)
+}
+
+/// Rounds the weights to what they are stored as, and finds the network's range and tolerance.
+fn rounded(
+    settings: &Settings,
+    read: ReadModel,
+    place: &str,
+    mistakes: &mut Mistakes,
+) -> Option<ReadModel> {
+    let ReadModel {
+        mut network,
+        mut tensors,
+        mut golden,
+        quantized,
+        ..
+    } = read;
     // The quantization has rounded the weights to bytes.
-    let rounding = match (&quantized, weights) {
+    let rounding = match (&quantized, network.weights) {
         (Some(_), Precision::I8) => None,
         _ => rounding::round(settings, &network, &mut tensors, &mut golden)
-            .map_err(|e| mistakes.add(o.place(), e))
+            .map_err(|e| mistakes.add(place, e))
             .ok()?,
     };
     golden.overflow = overflow::records(&network, &tensors);
     let largest = largest(&golden.inputs);
     golden.range = range(&network, &tensors, &golden, largest)
-        .map_err(|e| mistakes.add(o.place(), e))
+        .map_err(|e| mistakes.add(place, e))
         .ok()?;
     if golden.range.near {
         let range = golden.range;
         let note = format!("{range}; the golden vectors have numbers up to {largest}");
-        mistakes.note(o.place(), note);
+        mistakes.note(place, note);
     }
-    network.tolerance = tolerance(&network, &tensors, &golden, o.place(), mistakes);
+    network.tolerance = tolerance(&network, &tensors, &golden, place, mistakes);
     network.hash = hash(&network, &tensors, &golden).into();
     Some(ReadModel {
         network,

@@ -20,9 +20,10 @@ mod tests;
 
 use super::draft::Draft;
 use super::golden::GoldenVectors;
+use super::json::Object;
 use super::matrix::{self, Files};
 use super::rounding::{self, ClassChanges, Columns};
-use super::{Mistakes, Names};
+use super::{Mistakes, Names, Settings};
 use crate::ir::graph::{Role, Tensors};
 use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::op::{Activation, Op};
@@ -32,7 +33,7 @@ use crate::ops::random::Random;
 use grid::Samples;
 use layer::Layer;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The effect of quantizing a network.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,14 +74,38 @@ impl fmt::Display for Quantized {
 }
 
 /// The settings of a quantization.
-pub(super) struct Request<'r> {
+pub(super) struct Request {
     /// The file of records.
-    pub(super) file: &'r Path,
+    file: PathBuf,
     /// The setting or the key that names the file.
-    pub(super) place: &'r str,
-    pub(super) names: Names,
+    place: String,
+    names: Names,
     /// The percentage of classes that may change.
-    pub(super) changes: f64,
+    changes: f64,
+}
+
+impl Request {
+    /// `None` if neither the settings nor the key `quantize` of `o` asks for a quantization.
+    pub(super) fn new(
+        settings: &Settings,
+        folder: &Path,
+        o: &Object<'_>,
+        mistakes: &mut Mistakes,
+    ) -> Option<Request> {
+        let names = settings.names;
+        let by_key = o.text("quantize", mistakes);
+        let (file, place) = match (&settings.quantize, by_key) {
+            (Some(file), _) => (settings.root.join(file), names.quantize().into()),
+            (None, Some(file)) => (folder.join(file), o.at("quantize")),
+            (None, None) => return None,
+        };
+        Some(Request {
+            file,
+            place,
+            names,
+            changes: settings.changes,
+        })
+    }
 }
 
 /// The least number of records. One of them is the percentage that may change.
@@ -102,22 +127,36 @@ const NAMED: usize = 3;
 /// The largest change of the scores of a network of values, as a share of their spread.
 const MOST_CHANGE: f64 = 0.1;
 
-/// Quantizes a network, whose graph `draft` has, and computes the golden scores anew. `tensors` has
-/// the numbers of its arrays. Records of the file become golden vectors, if the network has none of
-/// its own.
+/// A network of floats.
+#[derive(Clone, Copy)]
+pub(super) struct Floats<'f> {
+    pub(super) network: &'f Network,
+    /// The numbers of its arrays.
+    pub(super) tensors: &'f Tensors,
+    /// The network's graph.
+    pub(super) draft: &'f Draft,
+}
+
+/// A quantized network.
+pub(super) struct Made {
+    pub(super) network: Network,
+    pub(super) tensors: Tensors,
+    pub(super) report: Quantized,
+}
+
+/// Quantizes a network, and computes the golden scores anew. Records of the file become golden
+/// vectors, if the network has none of its own.
 ///
 /// `None` after a mistake.
 pub(super) fn run(
-    request: &Request<'_>,
-    network: &mut Network,
-    tensors: &mut Tensors,
-    draft: &Draft,
+    request: &Request,
+    of: Floats<'_>,
     golden: &mut GoldenVectors,
     (files, mistakes): (&mut Files<'_>, &mut Mistakes),
-) -> Option<Quantized> {
-    let shown = files.shown(request.file);
-    let records =
-        matrix::read_records(request.file, network.width, request.place, files, mistakes)?;
+) -> Option<Made> {
+    let (file, width) = (&request.file, of.network.width);
+    let shown = files.shown(file);
+    let records = matrix::read_records(file, width, &request.place, files, mistakes)?;
     if records.rows < LEAST {
         let found = records.rows;
         mistakes.add(
@@ -126,19 +165,16 @@ pub(super) fn run(
         );
         return None;
     }
-    let most = (BUDGET / network.flop().max(1)).max(ALWAYS as u64) as usize;
-    let records = some(&records.data, network.width, most);
-    let float = Floats {
-        network,
-        tensors,
-        draft,
+    let most = (BUDGET / of.network.flop().max(1)).max(ALWAYS as u64) as usize;
+    let records = some(&records.data, width, most);
+    let calibration = Calibration {
+        of,
         records: &records,
     };
-    let made = float.quantized(request);
-    let (with, numbers, report) = made.map_err(|e| mistakes.add(shown, e)).ok()?;
-    (*network, *tensors) = (with, numbers);
-    golden::of_records(golden, network, tensors, &records);
-    Some(report)
+    let made = calibration.quantized(request);
+    let made = made.map_err(|e| mistakes.add(shown, e)).ok()?;
+    golden::of_records(golden, &made.network, &made.tensors, &records);
+    Some(made)
 }
 
 /// Returns `count` records of `raw`, which are spread evenly, or all if there are fewer.
@@ -153,11 +189,9 @@ fn some(raw: &[f32], width: usize, count: usize) -> Vec<f32> {
 }
 
 /// A network of floats, and records to quantize it with.
-struct Floats<'f> {
-    network: &'f Network,
-    tensors: &'f Tensors,
-    draft: &'f Draft,
-    records: &'f [f32],
+struct Calibration<'c> {
+    of: Floats<'c>,
+    records: &'c [f32],
 }
 
 /// A quantized network that may be chosen.
@@ -169,11 +203,11 @@ struct Candidate {
     difference: Difference,
 }
 
-impl Floats<'_> {
+impl Calibration<'_> {
     /// Quantizes the layers. If more classes change than the request allows, the last layer, the
     /// first one, or both stay in floats.
-    fn quantized(&self, request: &Request<'_>) -> Result<(Network, Tensors, Quantized), String> {
-        let graph = &self.draft.graph;
+    fn quantized(&self, request: &Request) -> Result<Made, String> {
+        let graph = &self.of.draft.graph;
         let rounds = |op: Op| matches!(op, Op::Activation(Activation::Math(f)) if f.rounds());
         if let Some(node) = graph.nodes.iter().find(|n| rounds(n.op)) {
             let (quantize, arithmetic) = (request.names.quantize(), request.names.arithmetic());
@@ -183,13 +217,15 @@ impl Floats<'_> {
                 node.name
             ));
         }
-        let nodes: Vec<usize> = (0..graph.nodes.len()).filter(|&i| self.has(i)).collect();
+        let nodes: Vec<usize> = (0..graph.nodes.len())
+            .filter(|&i| self.quantizes(i))
+            .collect();
         let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
             return Err("the network has no affine layer or convolution to quantize".into());
         };
         let (samples, scores) = self.samples()?;
         let (layers, mut errors) = self.layers(&samples);
-        let width = self.network.width;
+        let width = self.of.network.width;
         let count = self.records.len() / width;
         let bound = request.changes * count as f64 / 100.0;
         let mut best: Option<Candidate> = None;
@@ -223,37 +259,53 @@ impl Floats<'_> {
             costly: costly.take(NAMED).map(|&(i, e)| (name(i), e)).collect(),
         };
         match best.difference.fits(bound) {
-            true => Ok((best.network, best.tensors, report)),
+            true => Ok(Made {
+                network: best.network,
+                tensors: best.tensors,
+                report,
+            }),
             false => Err(refused(request, &report)),
         }
     }
 
-    /// True if node `i` is a layer that can be quantized.
-    fn has(&self, i: usize) -> bool {
-        let node = &self.draft.graph.nodes[i];
-        let role = node
-            .tensors
-            .first()
-            .map(|&t| self.draft.graph.tensors[t].role);
-        matches!(node.op, Op::Affine | Op::Convolution { .. }) && role == Some(Role::Weights)
+    /// True if node `i` has weights.
+    fn has_weights(&self, i: usize) -> bool {
+        let graph = &self.of.draft.graph;
+        let first = graph.nodes[i].tensors.first();
+        first.is_some_and(|&t| graph.tensors[t].role == Role::Weights)
+    }
+
+    /// True if node `i` is a layer that is quantized. Depthwise convolutions stay in floats: no
+    /// engine computes them faster on integers, and they lose most by rounded values.
+    fn quantizes(&self, i: usize) -> bool {
+        let node = &self.of.draft.graph.nodes[i];
+        let layer = match node.op {
+            Op::Affine => true,
+            Op::Convolution { groups, .. } => {
+                groups == 1 || groups < self.of.draft.shape(node.inputs[0]).c
+            }
+            _ => false,
+        };
+        layer && self.has_weights(i)
     }
 
     /// Computes all records. Returns numbers of each value that a layer reads, and the scores.
     fn samples(&self) -> Result<(Vec<Samples>, Vec<Vec<f64>>), String> {
-        let graph = &self.draft.graph;
+        let graph = &self.of.draft.graph;
         let mut samples = vec![Samples::default(); graph.values.len()];
-        let read = |value: usize| graph.consumers(value).any(|i| self.has(i));
+        let read = |value: usize| graph.consumers(value).any(|i| self.quantizes(i));
         let read: Vec<bool> = (0..graph.values.len()).map(read).collect();
         let mut random = Random::new(8);
-        let count = self.records.len() / self.network.width;
+        let count = self.records.len() / self.of.network.width;
         let mut see = |computed: &Computed<'_>| {
             if read[computed.value] {
                 samples[computed.value].add(computed.numbers, count, &mut random);
             }
         };
         let scores = self
+            .of
             .network
-            .scores_and_values(self.tensors, self.records, &mut see);
+            .scores_and_values(self.of.tensors, self.records, &mut see);
         let wrong = scores.iter().position(|s| !s.iter().all(|v| v.is_finite()));
         match wrong {
             None => Ok((samples, scores)),
@@ -267,18 +319,18 @@ impl Floats<'_> {
     /// Quantizes each layer by itself. Returns an entry for each node, and the node and the error
     /// of each layer.
     fn layers(&self, samples: &[Samples]) -> (Vec<Option<Layer>>, Vec<(usize, f64)>) {
-        let graph = &self.draft.graph;
-        let width = self.network.width;
+        let graph = &self.of.draft.graph;
+        let width = self.of.network.width;
         let records = some(self.records, width, COMPARED);
-        let means = rounding::means(self.network, self.tensors, &records);
+        let means = rounding::means(self.of.network, self.of.tensors, &records);
         let layer = |i: usize| {
             let node = &graph.nodes[i];
             let columns = Columns::of(graph, node, &means);
-            let [weights, biases] = [0, 1].map(|n| &self.tensors[node.tensors[n]][..]);
+            let [weights, biases] = [0, 1].map(|n| &self.of.tensors[node.tensors[n]][..]);
             let grid = samples[node.inputs[0]].grid();
             Layer::new(grid, weights, biases, &columns)
         };
-        let of_node = |i: usize| self.has(i).then(|| layer(i));
+        let of_node = |i: usize| self.quantizes(i).then(|| layer(i));
         let mut layers: Vec<Option<Layer>> = (0..graph.nodes.len()).map(of_node).collect();
         let mut see = |computed: &Computed<'_>| {
             let at = computed.node.map(|i| (i, &mut layers[i]));
@@ -287,12 +339,24 @@ impl Floats<'_> {
                 layer.compare(graph.nodes[i].op, computed, shape);
             }
         };
-        self.network
-            .scores_and_values(self.tensors, &records, &mut see);
+        self.of
+            .network
+            .scores_and_values(self.of.tensors, &records, &mut see);
         let corrected = layers.iter_mut().enumerate();
         let errors = corrected.filter_map(|(i, layer)| Some((i, layer.as_mut()?.correct())));
         let errors = errors.collect();
         (layers, errors)
+    }
+
+    /// Rounds the weights of a layer that stays in floats to bytes.
+    fn round_weights(draft: &mut Draft, i: usize) {
+        let weights = draft.graph.nodes[i].tensors[0];
+        let columns = draft.graph.tensors[weights].cols;
+        for row in draft.numbers[weights].chunks_exact_mut(columns) {
+            let mut floats: Vec<f32> = row.iter().map(|&w| w as f32).collect();
+            scale::round(&mut floats, &vec![1.0; columns]);
+            row.iter_mut().zip(floats).for_each(|(w, f)| *w = f.into());
+        }
     }
 
     /// Returns the network with all layers quantized except those of the nodes `floats`.
@@ -302,24 +366,18 @@ impl Floats<'_> {
         floats: Vec<usize>,
         scores: &[Vec<f64>],
     ) -> Result<Candidate, String> {
-        let (mut layers, mut draft) = (layers.to_vec(), self.draft.clone());
-        for &i in &floats {
-            layers[i] = None;
-            if self.network.weights == Precision::I8 {
-                let weights = draft.graph.nodes[i].tensors[0];
-                let columns = draft.graph.tensors[weights].cols;
-                for row in draft.numbers[weights].chunks_exact_mut(columns) {
-                    let mut floats: Vec<f32> = row.iter().map(|&w| w as f32).collect();
-                    scale::round(&mut floats, &vec![1.0; columns]);
-                    row.iter_mut().zip(floats).for_each(|(w, f)| *w = f.into());
-                }
-            }
+        let mut layers = layers.to_vec();
+        floats.iter().for_each(|&i| layers[i] = None);
+        let mut draft = self.of.draft.clone();
+        if self.of.network.weights == Precision::I8 {
+            let nodes = (0..layers.len()).filter(|&i| layers[i].is_none() && self.has_weights(i));
+            nodes.for_each(|i| Self::round_weights(&mut draft, i));
         }
         let draft = rewrite::rewrite(&draft, &layers)?;
         let tensors = draft.rounded();
         let network = Network {
             graph: draft.graph,
-            ..self.network.clone()
+            ..self.of.network.clone()
         };
         let found = network.scores_of_all(&tensors, self.records);
         Ok(Candidate {
@@ -332,7 +390,7 @@ impl Floats<'_> {
 }
 
 /// The message for a network that changes too much.
-fn refused(request: &Request<'_>, report: &Quantized) -> String {
+fn refused(request: &Request, report: &Quantized) -> String {
     let weights = request.names.weights();
     let Some(ClassChanges { changed, vectors }) = report.classes else {
         return format!(
