@@ -5,10 +5,10 @@ one where the real number is near the middle of two. All others must be the same
 """
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto, defs, helper
 from onnx.reference import ReferenceEvaluator
 
-from graph import BATCH, Node, Unfit
+from graph import Node, Unfit
 from onnx_bounds import NOTHING, U, jumps
 from onnx_constants import node, stored
 from onnx_operands import sharp
@@ -67,7 +67,8 @@ def added(g, op, inputs, shape, kind, attrs=None):
     first = next(i for i in inputs if i in g.live)
     g.hit(made, list(attrs or {}), len(g.shapes[first]), kind)
     if op not in OF_MICROSOFT:
-        made.hits.append((op, "set 10", "", ""))
+        since = defs.get_schema(op, g.version).since_version
+        made.hits.append((op, f"set {since}", "", ""))
     g.nodes.append(made)
     return name
 
