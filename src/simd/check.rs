@@ -87,7 +87,8 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
                     .iter()
                     .all(|n| n.len() == channels)
             };
-            right(rescale.as_ref().is_none_or(all));
+            let scales = rescale.is_none() || *operation == WindowOp::Products;
+            right(rescale.as_ref().is_none_or(all) && scales);
             image(step, geometry, rows);
         }
         Action::Combine {
@@ -120,6 +121,8 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             count,
             ..
         } => {
+            // The step also writes the rows behind the last up to a whole cache line, which belong
+            // to no value.
             let least = rows.of(*other).min(read).min(written);
             right(first % LINE == 0 && first + count <= least);
             right(!in_place && step.to != *other);

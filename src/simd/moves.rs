@@ -251,11 +251,10 @@ impl Moves<3> {
         }
         (row == first).then_some([(factor, steps[0]), (summand, steps[1])])
     }
-}
 
-impl Moves<3> {
-    /// Returns the indices of the factor and of the summand, if these are the same for all rows,
-    /// and if the rows are those of `count` elements in order from row `first` up to `end`.
+    /// Returns the indices of the factor and of the summand, if these are the same for all rows.
+    /// `None` unless the step has `count` elements, the first and the last of them at the ends of
+    /// `rows`.
     pub(super) fn uniform(&self, rows: &Range<usize>, count: usize) -> Option<[usize; 2]> {
         let [all] = &self.pieces[..] else {
             return None;

@@ -28,7 +28,7 @@ pub(crate) struct WholeLayer {
     pub(super) unscaled: Rescale,
 }
 
-/// The largest whole number, positive or negative, of a bias. With the products of [`ROOM`] groups
+/// Biases are below this number, positive or negative. With the products of [`ROOM`] groups
 /// it stays below 2³¹.
 const MOST_BIAS: f32 = (1 << 30) as f32;
 
@@ -41,13 +41,14 @@ pub(super) fn prepare(steps: &mut [HostStep], rows: BufferRows<'_>, floats: &Ker
     }
     for i in 1..steps.len() {
         join(steps, i, rows);
-        sum(steps, i);
     }
     // Threads share rows in whole vectors of the kernels for floats.
     let fits = |k: &WholeKernels| floats.lanes % k.lanes == 0;
     let kernels: Vec<WholeKernels> = WholeKernels::all().filter(fits).collect();
     let mut contents = Contents::default();
-    for step in steps {
+    for i in 0..steps.len() {
+        sum(steps, i, &contents, rows);
+        let step = &mut steps[i];
         let read = contents.of(step.from);
         let (dense, window) = match &mut step.action {
             Action::Affine(dense) => (dense, Window::of((1, 1))),
@@ -91,11 +92,16 @@ fn join(steps: &mut [HostStep], i: usize, rows: BufferRows<'_>) {
 
 /// Makes one step of the sum of two values that ends with the scaling in step `i`. The steps before
 /// add up the products of the lower and of the upper digits of two factors. They then do nothing.
-fn sum(steps: &mut [HostStep], i: usize) {
+fn sum(steps: &mut [HostStep], i: usize, contents: &Contents, rows: BufferRows<'_>) {
+    let to = steps[i].to;
     let Some(found) = Summation::of(steps, i) else {
         return;
     };
-    let to = steps[i].to;
+    // Sums of whole numbers are the same in any order.
+    let whole = found.operands.iter().all(|&p| contents.of(p).is_some());
+    if !whole || found.rows.end > rows.of(to) {
+        return;
+    }
     for step in found.steps {
         steps[step].from = to;
         steps[step].to = to;
@@ -111,8 +117,9 @@ fn sum(steps: &mut [HostStep], i: usize) {
     };
 }
 
-/// The steps of a sum of two values but the last.
+/// A sum of two values of whole numbers that one step can compute.
 struct Summation {
+    /// Its steps without the last one.
     steps: [usize; 7],
     operands: [Place; 2],
     numbers: SumNumbers,
@@ -153,10 +160,19 @@ impl Summation {
         };
         let (place, shape) = image;
         let rows = place.first..place.first + place.line * shape.h;
-        let apart = ![x, y].contains(&steps[i].to) && rows.start % LINE == 0;
-        // The padding of pixels is 0, and has to stay 0.
+        let fits = ![x, y].contains(&steps[i].to) && rows.start % LINE == 0;
         let ([a, b, c], [d, e, f]) = (lower.steps, upper.steps);
-        (apart && numbers.of_zeros() == 0.0).then_some(Summation {
+        // The last step reads the operands. No step may write one after its first scaling, as an
+        // activation in place does.
+        let kept = |operand: Place, scalings: [usize; 4]| {
+            let first = (scalings.into_iter()).filter(|&s| steps[s].from == operand);
+            let first = first.min().unwrap_or(0);
+            steps[first..i].iter().all(|s| s.to != operand)
+        };
+        let kept = kept(x, [b, c, e, f]) && kept(y, [b, c, e, f]);
+        // The padding of pixels is usually 0, and then stays 0.
+        let right = fits && kept && numbers.are_exact() && numbers.of_zeros() == 0.0;
+        right.then_some(Summation {
             steps: [all.step, a, b, c, d, e, f],
             operands: [x, y],
             numbers,
@@ -365,7 +381,7 @@ fn layer(
     let groups = kernels.groups(dense.inputs, run);
     let covered = WholeWindows::covered(window, channels);
     let low = kernels.low(values)?;
-    let whole = |x: f32| is_whole(x) && x.abs() <= MOST_BIAS;
+    let whole = |x: f32| is_whole(x) && x.abs() < MOST_BIAS;
     if covered > ROOM * kernels.group
         || dense.panel % lanes != 0
         || !dense.biases.iter().copied().all(whole)

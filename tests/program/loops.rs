@@ -437,7 +437,11 @@ fn kernel(function: &str) -> Option<String> {
             [m, n] => {
                 let types = ["Bytes512", "Bytes256", "Pairs", "Dots"];
                 let of_type = types.iter().find(|t| function.contains(**t))?;
-                let set = if *of_type == "Dots" { "dotprod" } else { "whole" };
+                let set = if *of_type == "Dots" {
+                    "dotprod"
+                } else {
+                    "whole"
+                };
                 Some(format!("{set} tile {of_type} {m}x{n}"))
             }
             _ => None,

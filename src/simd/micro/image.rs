@@ -95,7 +95,7 @@ impl Line {
         first..self.columns.min(room)
     }
 
-    /// The scalings of the lines, for kernels that leave them to another.
+    /// The scalings of the lines, for the kernels of `neon.c`, which do not scale.
     #[cfg(target_arch = "arm")]
     pub(super) fn scalings(&self) -> impl Iterator<Item = Scaling> + '_ {
         let lines = if self.factors.is_null() {
@@ -393,8 +393,9 @@ pub(super) unsafe fn combine<V: Vector>(
     }
 }
 
-/// A sum of two values of whole numbers, which are multiplied by numbers of more digits than a float
-/// holds. The products are added up in two parts, the lower ones and the upper ones.
+/// A sum of two values of whole numbers, which are multiplied by whole numbers. The products have
+/// more digits than a float. So those with the lower digits of the multipliers are added up apart
+/// from those with the upper digits.
 ///
 /// Safety of its computation: `x`, `y` and `result` are valid for `count` values, a multiple of the
 /// lanes, and nobody else touches `result`.
@@ -406,9 +407,8 @@ pub(crate) struct WholeSum {
     pub(crate) numbers: SumNumbers,
 }
 
-/// The numbers of a [`WholeSum`]. With the parts `p(x, y) = x · factors[0] + y · factors[1] +
-/// summand`, the result is `(round(lower(x, y)) + upper(x, y)) · factor + summand`, rounded and
-/// clamped to the bounds.
+/// The numbers of a [`WholeSum`]. A part p of x and y is x · p.factors\[0\] + y · p.factors\[1\] +
+/// p.summand. The result is (round(lower) + upper) · factor + summand, rounded and clamped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SumNumbers {
     pub(crate) lower: SumPart,
@@ -419,6 +419,24 @@ pub(crate) struct SumNumbers {
 }
 
 impl SumNumbers {
+    /// True if all sums are exact for whole numbers of 8 bits: the lower factors have at most 12
+    /// binary digits behind the point, the upper ones at most 12 before it, and `factor` is a power
+    /// of two.
+    pub(crate) fn are_exact(&self) -> bool {
+        const DIGITS: f32 = (1 << 12) as f32;
+        let multiple = |x: f32, unit: f32| (x / unit).fract() == 0.0;
+        let [lower, upper] = [&self.lower, &self.upper].map(|p| {
+            let [a, b] = p.factors;
+            [a, b, p.summand]
+        });
+        let fractions = (lower.iter()).all(|&x| x.abs() <= 1.0 && multiple(x, 0.5 / DIGITS));
+        let wholes = upper[..2]
+            .iter()
+            .all(|&x| x.abs() <= DIGITS && multiple(x, 1.0));
+        let power = self.factor.is_normal() && self.factor.to_bits() & 0x7f_ffff == 0;
+        fractions && wholes && multiple(upper[2], 1.0) && power
+    }
+
     /// The result for two zeros.
     pub(crate) fn of_zeros(&self) -> f32 {
         let all = self.lower.summand.round_ties_even() + self.upper.summand;

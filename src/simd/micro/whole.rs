@@ -71,7 +71,7 @@ pub(crate) struct WholeSubproblem<'a> {
 /// Safety of its use: `x` is valid for the image's values that the windows cover.
 #[derive(Clone)]
 pub(crate) struct WholeWindows {
-    /// The address of the image's pixel (0, 0).
+    /// The address of the image's pixel (0, 0), which may not exist if no window covers it.
     pub(crate) x: *const f32,
     /// The distances of two pixels and of two lines of the image, in values.
     pub(crate) pixel: usize,
@@ -235,8 +235,8 @@ pub(super) trait Dot: Copy {
     /// Adds the sum of products with the group in a lane of `values` to each lane. Only for
     /// [`Dot::SIGNED`].
     unsafe fn dot_of_lane(self, values: Self, weights: Self, lane: usize) -> Self {
-        let _ = (values, weights, lane);
-        self
+        let _ = (self, values, weights, lane);
+        unreachable!("only for signed values")
     }
     /// The sums as floats, rounded to the nearest.
     unsafe fn floats(self) -> Self::Float;
@@ -500,7 +500,7 @@ unsafe fn pack_line<D: Dot>(
             fill(0, needed.columns);
             return bits;
         }
-        let from = windows.x.add(line * windows.line);
+        let from = windows.x.wrapping_add(line * windows.line);
         let (first, stride) = (windows.columns.start, window.stride.1);
         if windows.pixel == channels && stride <= needed.reach.1 {
             let left = first * stride;
@@ -509,7 +509,7 @@ unsafe fn pack_line<D: Dot>(
             let end = end.clamp(begin, needed.columns);
             fill(0, begin);
             if begin < end {
-                let from = from.add((left + begin - window.border.left) * channels);
+                let from = from.wrapping_add((left + begin - window.border.left) * channels);
                 let inside = to.add(begin * channels * size);
                 bits = pack(bits, from, inside, (end - begin) * channels, low);
             }
@@ -519,7 +519,7 @@ unsafe fn pack_line<D: Dot>(
                 let column = place(first, x, needed.reach.1, stride);
                 let column = column.wrapping_sub(window.border.left);
                 if column < windows.width {
-                    let from = from.add(column * windows.pixel);
+                    let from = from.wrapping_add(column * windows.pixel);
                     bits = pack(bits, from, to.add(x * channels * size), channels, low);
                 } else {
                     fill(x, 1);

@@ -28,7 +28,8 @@ struct Windows {
     pixel: usize,
     width: usize,
     height: usize,
-    /// The lines and columns of windows.
+    /// The first line and column of windows, and the number of lines and columns.
+    first: (usize, usize),
     count: (usize, usize),
 }
 
@@ -41,6 +42,7 @@ impl Windows {
             pixel: inputs + 1,
             width: records,
             height: 1,
+            first: (0, 0),
             count: (1, records),
         }
     }
@@ -60,6 +62,7 @@ impl Windows {
             pixel: channels + if more > 12 { more } else { 0 },
             width,
             height,
+            first: pair(0..3).into(),
             count: pair(1..8).into(),
         }
     }
@@ -75,8 +78,9 @@ impl Windows {
         } = self.window;
         let (element, channel) = (k / self.channels, k % self.channels);
         let (down, along) = (element / size.1, element % size.1);
-        let y = n / self.count.1 * stride.0 + down * dilation.0;
-        let x_at = n % self.count.1 * stride.1 + along * dilation.1;
+        let (line, column) = (n / self.count.1, n % self.count.1);
+        let y = (self.first.0 + line) * stride.0 + down * dilation.0;
+        let x_at = (self.first.1 + column) * stride.1 + along * dilation.1;
         let (y, x_at) = (y.wrapping_sub(border.top), x_at.wrapping_sub(border.left));
         match y < self.height && x_at < self.width {
             true => x[(y * self.width + x_at) * self.pixel + channel],
@@ -169,8 +173,8 @@ impl Case {
             width: windows.width,
             height: windows.height,
             window,
-            lines: 0..windows.count.0,
-            columns: 0..windows.count.1,
+            lines: windows.first.0..windows.first.0 + windows.count.0,
+            columns: windows.first.1..windows.first.1 + windows.count.1,
         };
         let floats = Kernels::all().find(|k| 16 % k.lanes == 0).unwrap();
         // SAFETY: the sizes are right by construction, and the CPU can run these kernels.
@@ -246,6 +250,7 @@ fn products_of_whole_numbers_are_exact() {
             pixel: channels,
             width,
             height: 9,
+            first: (0, 0),
             count,
         };
         let windows = [
@@ -334,8 +339,8 @@ impl SumRule {
         (numbers, [factor as f32, down(factor) as f32])
     }
 
-    /// The steps of a sum of the input x and of 3 − x, in order. The
-    /// operands of the last addition are exchanged if `crossed`.
+    /// The steps of a sum of x, the rounded input, and of 3 − x, in order. The operands of the last
+    /// addition are exchanged if `crossed`.
     fn steps(&self, (image, shape): (Image, Shape), crossed: bool) -> Vec<HostStep> {
         let count = shape.c * shape.w * shape.h;
         let moved = Moved {
@@ -378,7 +383,7 @@ impl SumRule {
             from,
             to,
         };
-        let [y, a, b, lower, c, d, upper, all] = [0, 1, 2, 3, 4, 5, 6, 7].map(Place::Hidden);
+        let [y, a, b, lower, c, d, upper, all, x] = [0, 1, 2, 3, 4, 5, 6, 7, 8].map(Place::Hidden);
         let (numbers, last) = self.scalings();
         let of = |part: usize, operand: usize| {
             let [_, _, summand] = numbers[part];
@@ -391,11 +396,12 @@ impl SumRule {
             (upper, lower)
         };
         vec![
-            scale(Place::Input, y, [-1.0, 3.0], true),
-            scale(Place::Input, a, of(0, 0), false),
+            scale(Place::Input, x, [1.0, 0.0], true),
+            scale(x, y, [-1.0, 3.0], true),
+            scale(x, a, of(0, 0), false),
             scale(y, b, of(0, 1), false),
             add(a, b, lower, true),
-            scale(Place::Input, c, of(1, 0), false),
+            scale(x, c, of(1, 0), false),
             scale(y, d, of(1, 1), false),
             add(d, c, upper, false),
             add(first, second, all, false),
@@ -409,18 +415,22 @@ fn sums_of_scaled_values_are_one_step() {
     let mut seed = 7;
     for turn in 0..60 {
         let mut few = |to: i32| draw(&mut seed, 1..to) as usize;
-        let shape = Shape {
+        let mut shape = Shape {
             c: few(40),
             h: few(9),
             w: few(30),
         };
+        // Large enough that threads share a record.
+        if turn % 20 == 0 {
+            (shape.c, shape.h, shape.w) = (64, 24, 25);
+        }
         let image = Image::dense(shape, shape.c.next_multiple_of(8));
         let rule = SumRule {
             multipliers: [0, 1].map(|_| i64::from(draw(&mut seed, 1 << 10..1 << 21))),
             shift: 20 + turn % 3,
         };
         let size = image.line * shape.h;
-        let hidden = [size; 8];
+        let hidden = [size; 9];
         let rows = BufferRows {
             input: size,
             hidden: &hidden,
@@ -428,15 +438,27 @@ fn sums_of_scaled_values_are_one_step() {
         };
         let mut prepared = rule.steps((image, shape), turn % 2 == 1);
         prepare(&mut prepared, rows, &Kernels::detect(16));
-        let last = &prepared[8].action;
+        let last = &prepared[9].action;
         assert!(matches!(last, Action::Sum { .. }), "{shape:?}");
-        let records = 3;
+        // Not if an activation overwrites the first operand before the last step.
+        let mut overwritten = rule.steps((image, shape), turn % 2 == 1);
+        let x = overwritten[0].to;
+        let overwrites = HostStep {
+            action: Action::Activate(Activation::Tanh),
+            from: x,
+            to: x,
+        };
+        overwritten.insert(7, overwrites);
+        prepare(&mut overwritten, rows, &Kernels::detect(16));
+        let last = &overwritten[10].action;
+        assert!(matches!(last, Action::Scale { .. }), "{shape:?}");
+        let records = 1 + turn as usize % 3;
         let sizes = TeamSizes {
             rows,
             width: size,
             arena: 0,
             batch: records,
-            flop: 0,
+            flop: 1 << 40,
         };
         let steps = rule.steps((image, shape), turn % 2 == 1);
         let mut team = Team::new(steps, sizes, 1 + turn as usize % 3, false).unwrap();
