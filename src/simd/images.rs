@@ -736,9 +736,7 @@ pub(super) unsafe fn windows(
     let ((input, from), (output, to), window) = (geometry.input, geometry.output, &geometry.window);
     let ((rows, columns), (stride_y, stride_x)) = (window.size, window.stride);
     let ((dilation_y, dilation_x), border) = (window.dilation, window.border);
-    let reach = (columns - 1) * dilation_x;
-    let (null, bounds) = (std::ptr::null(), Bounds::of(activation));
-    let bounds = rescale.map_or(bounds.unwrap_or(Bounds::NONE), |r| r.bounds);
+    let (null, reach) = (std::ptr::null(), (columns - 1) * dilation_x);
     let columns_inside = whole(border.left, from.w, reach, stride_x, to.w);
     let alike = if operation == WindowOp::Products && kernels.takes_lines {
         lines_alike(geometry, &lines)
@@ -781,7 +779,7 @@ pub(super) unsafe fn windows(
             factors: rescale.map_or(null, |r| r.factors.as_ptr()),
             summands: rescale.map_or(null, |r| r.summands.as_ptr()),
             rounds: rescale.is_some_and(|r| r.rounds),
-            bounds,
+            bounds: rescale.map_or(Bounds::of(activation).unwrap_or(Bounds::NONE), |r| r.bounds),
             bordered_rows: rows.min(room),
             bordered_width: border.left + from.w + border.right,
         };

@@ -164,6 +164,9 @@ pub(crate) struct Moves<const N: usize> {
     blocks: Vec<Block>,
 }
 
+/// Threads share rows in multiples of this number, which are whole cache lines.
+pub(super) const SHARED_ROWS: usize = 1024;
+
 /// The part of a step that a thread computes, if several share the step: number `part` of `parts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
@@ -177,6 +180,12 @@ impl Share {
     /// Returns the range of this part, if `n` lines, pixels or the like are cut into `parts`.
     pub(super) fn of(self, n: usize) -> Range<usize> {
         n * self.part / self.parts..n * (self.part + 1) / self.parts
+    }
+
+    /// Returns the rows of this part, if `n` rows are cut between multiples of [`SHARED_ROWS`].
+    pub(super) fn of_rows(self, n: usize) -> Range<usize> {
+        let Range { start, end } = self.of(n.div_ceil(SHARED_ROWS));
+        start * SHARED_ROWS..n.min(end * SHARED_ROWS)
     }
 }
 

@@ -5,12 +5,12 @@ use super::buffers::{Activations, LINE, Operands, Scratch, TileInputs, Undecoded
 use super::check::{BufferRows, check, right};
 use super::dense::{Dense, Part};
 use super::images;
-use super::micro::{Bounds, Kernels, WholeSum};
-use super::moves::{self, Block, Numbers, Share};
+use super::micro::{Bounds, Kernels, SumNumbers, WholeSum};
+use super::moves::{self, Block, Moves, Numbers, Share};
 use super::phases::{Phase, Split};
 use super::product;
 use super::schedule::{Schedule, Tile, Work};
-use super::steps::{Action, HostStep, Place, SUM_PART};
+use super::steps::{Action, Finish, HostStep, Place};
 use crate::ir::network::Activation;
 use crate::ir::plan::{NAN_CLASS, SLOTS};
 use crate::ir::view::Geometry;
@@ -655,7 +655,6 @@ impl TeamState {
     /// SAFETY: as `step`.
     unsafe fn of_record(&self, step: &HostStep, context: &TileContext, n: usize) {
         let operands = self.operands(step, context, n);
-        let result = operands.result;
         // SAFETY: `check` has compared the sizes.
         unsafe {
             match &step.action {
@@ -679,43 +678,20 @@ impl TeamState {
                     biases,
                     moves,
                     finish,
-                } => {
-                    // Bounds are applied together with the rounding.
-                    let bounds = Bounds::of(finish.activation).filter(|_| biases.is_some());
-                    let with = Numbers {
-                        factors,
-                        summands: biases.as_deref(),
-                        rounds: finish.rounds,
-                        bounds: bounds.unwrap_or(Bounds::NONE),
-                    };
-                    let left = finish.activations();
-                    let left = left.skip(usize::from(finish.rounds && biases.is_some()));
-                    // Block by block, so that the activations find it in the first-level cache.
-                    for Block { turns, rows } in moves.blocks() {
-                        moves::scale(&self.kernels, moves, &with, turns.as_ref(), operands);
-                        for activation in left.clone().filter(|_| bounds.is_none()) {
-                            (self.kernels.activate)(activation, result.add(rows.start), rows.len());
-                        }
-                    }
-                }
-                &Action::Sum {
+                } => self.scale((factors, biases.as_deref()), moves, *finish, operands),
+                Action::Sum {
                     numbers,
                     first,
                     count,
                     ..
                 } => {
-                    let parts = context.share.of(count.div_ceil(SUM_PART));
-                    let start = parts.start * SUM_PART;
-                    // The place of a record is whole cache lines, which all lanes divide.
-                    let end = count.next_multiple_of(LINE).min(parts.end * SUM_PART);
                     let second = self.other(step, context, n);
-                    (self.kernels.sum)(&WholeSum {
-                        x: operands.x.add(first + start),
-                        y: second.add(first + start),
-                        result: result.add(first + start),
-                        count: end - start,
+                    self.sum(
+                        (operands, second),
                         numbers,
-                    });
+                        *first,
+                        context.share.of_rows(*count),
+                    );
                 }
                 Action::Softmax {
                     geometry,
@@ -733,6 +709,63 @@ impl TeamState {
                 | Action::Activate(_)
                 | Action::ArgMax(_) => {}
             }
+        }
+    }
+
+    /// Multiplies rows by factors and adds summands, if there are some.
+    ///
+    /// SAFETY: as `step`.
+    unsafe fn scale(
+        &self,
+        (factors, summands): (&[f32], Option<&[f32]>),
+        moves: &Moves<3>,
+        finish: Finish,
+        operands: Operands,
+    ) {
+        // Bounds are applied together with the rounding.
+        let bounds = Bounds::of(finish.activation).filter(|_| summands.is_some());
+        let with = Numbers {
+            factors,
+            summands,
+            rounds: finish.rounds,
+            bounds: bounds.unwrap_or(Bounds::NONE),
+        };
+        let left = finish.activations();
+        let left = left.skip(usize::from(finish.rounds && summands.is_some()));
+        // Block by block, so that the activations find it in the first-level cache.
+        for Block { turns, rows } in moves.blocks() {
+            // SAFETY: `check` has compared the sizes.
+            unsafe {
+                moves::scale(&self.kernels, moves, &with, turns.as_ref(), operands);
+                for activation in left.clone().filter(|_| bounds.is_none()) {
+                    let first = operands.result.add(rows.start);
+                    (self.kernels.activate)(activation, first, rows.len());
+                }
+            }
+        }
+    }
+
+    /// Computes a sum of whole numbers for the rows from `first` on that `rows` counts.
+    ///
+    /// SAFETY: as `step`.
+    unsafe fn sum(
+        &self,
+        (Operands { x, result }, y): (Operands, *const f32),
+        numbers: &SumNumbers,
+        first: usize,
+        rows: Range<usize>,
+    ) {
+        let start = first + rows.start;
+        // SAFETY: `check` has compared the sizes. The place of a record is whole cache lines, which
+        // all lanes divide.
+        unsafe {
+            (self.kernels.sum)(&WholeSum {
+                x: x.add(start),
+                y: y.add(start),
+                result: result.add(start),
+                count: rows.len().next_multiple_of(LINE),
+                numbers: *numbers,
+            });
         }
     }
 

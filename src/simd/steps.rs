@@ -5,7 +5,7 @@ use super::dense::{Dense, Weights};
 use super::images;
 use super::micro::winograd;
 use super::micro::{Kernels, Rescale, SumNumbers, WindowOp};
-use super::moves::Moves;
+use super::moves::{Moves, SHARED_ROWS};
 use super::product;
 use crate::error::Error;
 use crate::ir::graph::Shape;
@@ -66,9 +66,6 @@ impl Finish {
         rounding.into_iter().chain(last)
     }
 }
-
-/// The rows of a part of [`Action::Sum`], whole cache lines.
-pub(super) const SUM_PART: usize = 1024;
 
 /// The computation of a step.
 pub(crate) enum Action {
@@ -228,7 +225,7 @@ impl Action {
             }
             Action::Product { product, .. } => product::units(product),
             Action::Gather { moves, .. } => moves.parts(),
-            Action::Sum { count, .. } => count.div_ceil(SUM_PART),
+            Action::Sum { count, .. } => count.div_ceil(SHARED_ROWS),
             Action::Affine(_) | Action::Scale { .. } | Action::Activate(_) | Action::ArgMax(_) => 1,
         }
     }

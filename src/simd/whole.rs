@@ -367,8 +367,8 @@ fn scaling(layer: &Action, step: &Action) -> Option<(Rescale, usize)> {
 }
 
 /// Returns the layer for kernels of whole numbers, if its operand has whole numbers in `values`.
-/// `window` is that of a convolution, or one pixel for an affine layer. `None` if weights, biases or
-/// sizes do not fit the kernels.
+/// `window` is that of a convolution, or one pixel for an affine layer. `None` if weights, biases
+/// or sizes do not fit the kernels.
 fn layer(
     dense: &Dense,
     window: &Window,

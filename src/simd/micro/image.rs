@@ -22,8 +22,9 @@ pub(crate) enum WindowOp {
 ///
 /// Safety of its computation: for each window element inside the image, `x` is valid for the
 /// pixel's channels rounded up to whole vectors. `weights` and `biases` are valid for as many, if
-/// `operation` is [`WindowOp::Products`], and `factors` and `summands` if they are not null. `result` is valid for the pixels with their channels
-/// rounded up, and no other thread touches them.
+/// `operation` is [`WindowOp::Products`], and `factors` and `summands` if they are not null.
+/// `result` is valid for the pixels with their channels rounded up, and no other thread touches
+/// them.
 pub(crate) struct Line {
     pub(crate) operation: WindowOp,
     /// The address of the image's pixel (0, 0).

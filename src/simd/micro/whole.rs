@@ -677,9 +677,10 @@ unsafe fn refuse<D: Dot>(
             bits |= unsafe { D::pack_windows(&one, whole.weights.low, packed).1 };
         }
         if bits & !packed_bits(D::GROUP) != 0 {
-            // SAFETY: the caller's promise.
-            let rows = whole.rows.clone();
-            rows.for_each(|row| unsafe { *result.add(row) = f32::NAN });
+            for row in whole.rows.clone() {
+                // SAFETY: the caller's promise.
+                unsafe { *result.add(row) = f32::NAN }
+            }
         }
         result = result.wrapping_add(whole.result_stride);
     }
@@ -690,14 +691,13 @@ unsafe fn refuse<D: Dot>(
 /// SAFETY: as [`affine`]. The place is inside the subproblem.
 #[inline(always)]
 pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholePlace<'_>) {
-    let &WholePlace {
-        whole,
-        x: packed,
-        at,
-        result,
-        row,
-    } = place;
-    let (weights, rescale) = (whole.weights, whole.rescale);
+    let (
+        &WholePlace {
+            at, row, result, ..
+        },
+        packed,
+    ) = (place, place.x);
+    let (whole, weights) = (place.whole, place.whole.weights);
     let groups = packed.lines * packed.runs * packed.length;
     // SAFETY: each pointer stays inside its array. Vectors of zero bytes are zeros.
     unsafe {
@@ -743,19 +743,19 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
                 }
             }
         }
-        let least = D::Float::splat(rescale.bounds.least);
-        let largest = D::Float::splat(rescale.bounds.largest);
+        let Bounds { least, largest } = whole.rescale.bounds;
+        let (least, largest) = (D::Float::splat(least), D::Float::splat(largest));
         unrolled!(i < N, {
             let at = row + i * D::LANES;
-            let factor = D::Float::load(rescale.factors.as_ptr().add(at));
-            let summand = D::Float::load(rescale.summands.as_ptr().add(at));
+            let factor = D::Float::load(whole.rescale.factors.as_ptr().add(at));
+            let summand = D::Float::load(whole.rescale.summands.as_ptr().add(at));
             unrolled!(m < M, {
                 let mut value = summand.fma(sums[m][i].floats(), factor);
-                if rescale.rounds {
+                if whole.rescale.rounds {
                     value = value.round();
                 }
-                let to = result.add(m * whole.result_stride + at);
-                largest.min(least.max(value)).store(to);
+                let value = largest.min(least.max(value));
+                value.store(result.add(m * whole.result_stride + at));
             });
         });
     }
