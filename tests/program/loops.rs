@@ -317,7 +317,11 @@ pub fn check_kernels(machine: &Machine, program: &Path, sets: &[&str]) {
         }
         for l in &loops {
             let count = l.multiply_adds;
-            if tile.is_some_and(|t| count % t != 0 || !(count / t).is_power_of_two()) {
+            // Behind the loop of four groups, a tile of dot products has a loop of at most three
+            // turns, which the compiler may unroll as a whole.
+            let unrolled =
+                |n: usize| n.is_power_of_two() || (n == 3 && kernel.starts_with("dotprod"));
+            if tile.is_some_and(|t| count % t != 0 || !unrolled(count / t)) {
                 mistakes.push(format!("{kernel}: a loop of {count} multiply-adds"));
             }
             // The constants of the eleven activations exceed the registers of some instruction
