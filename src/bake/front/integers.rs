@@ -82,17 +82,17 @@ pub(super) struct WholeOperand {
     pub(super) scale: f32,
 }
 
-/// Whole numbers whose real numbers a quantization behind them can round.
+/// A result on integers that a `QuantizeLinear` behind it can scale and round.
 #[derive(Clone)]
 pub(super) struct Sums {
-    pub(super) of: Of,
+    pub(super) of: Origin,
     /// True if numbers below 0 become 0.
     pub(super) relu: bool,
 }
 
-/// The origin of [`Sums`].
+/// The operation that made [`Sums`].
 #[derive(Clone)]
-pub(super) enum Of {
+pub(super) enum Origin {
     /// Sums of products. The real number is the sum times its scale, divided by `count`.
     Products {
         sums: Live,

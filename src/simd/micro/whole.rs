@@ -85,14 +85,15 @@ pub(crate) struct WholeWindows {
     pub(crate) columns: Range<usize>,
 }
 
-/// The lines and the columns of the image that `lines` × `columns` windows need. If windows are
-/// further apart than they reach, what is between them is left out.
+/// The lines, or the columns, of the image that some windows need. If windows are further apart
+/// than they reach, what is between them is left out.
 struct Needed {
-    /// The reach of a window, and the distance of windows in what is needed.
-    reach: (usize, usize),
-    step: (usize, usize),
-    lines: usize,
-    columns: usize,
+    /// The reach of a window, and the distance of windows in the image.
+    reach: usize,
+    stride: usize,
+    /// The distance of windows in what is needed.
+    step: usize,
+    count: usize,
 }
 
 impl WholeWindows {
@@ -108,8 +109,7 @@ impl WholeWindows {
 
     /// The number of values that one window covers, with those between its elements.
     pub(crate) fn covered(window: &Window, channels: usize) -> usize {
-        let needed = Needed::by(window, 1, 1);
-        needed.lines * needed.columns * channels
+        Needed::lines(window, 1).count * Needed::columns(window, 1).count * channels
     }
 
     /// Returns how many lines and columns of windows are computed next, if the lines from `line` on
@@ -117,41 +117,58 @@ impl WholeWindows {
     /// `group` the number of values in a group.
     fn next(&self, line: usize, column: usize, micro: usize, group: usize) -> (usize, usize) {
         let all = self.columns.end - column;
-        let needed = Needed::by(&self.window, 1, all);
+        let (lines, columns) = (
+            Needed::lines(&self.window, 1),
+            Needed::columns(&self.window, all),
+        );
         let (kept, room) = (KEPT * group / self.channels, ROOM * group / self.channels);
-        // Lines of windows from whose pixels `kept` are not exceeded.
-        let (width, (reach, _)) = (needed.columns, needed.reach);
-        if column == self.columns.start && width * reach <= kept && all <= MOST {
-            let more = (kept / width - reach) / needed.step.0;
-            let lines = (1 + more).min(MOST / all);
-            return (lines.min(self.lines.end - line), all);
+        // As many whole lines of windows as need at most `kept` pixels.
+        let whole = column == self.columns.start && columns.count * lines.reach <= kept;
+        if whole && all <= MOST {
+            let more = (kept / columns.count - lines.reach) / lines.step;
+            let count = (1 + more).min(MOST / all);
+            return (count.min(self.lines.end - line), all);
         }
         let fit = |pixels: usize| {
-            let ((lines, reach), (_, step)) = (needed.reach, needed.step);
-            (pixels / lines)
-                .checked_sub(reach)
-                .map_or(0, |left| 1 + left / step)
+            (pixels / lines.reach)
+                .checked_sub(columns.reach)
+                .map_or(0, |left| 1 + left / columns.step)
         };
-        let columns = (fit(kept) / micro * micro).max(fit(room).min(micro)).max(1);
-        (1, columns.min(MOST).min(all))
+        let count = (fit(kept) / micro * micro).max(fit(room).min(micro)).max(1);
+        (1, count.min(MOST).min(all))
     }
 }
 
 impl Needed {
-    fn by(window: &Window, lines: usize, columns: usize) -> Needed {
-        let axis = |size: usize, dilation: usize, stride: usize, count: usize| {
-            let reach = (size - 1) * dilation + 1;
-            let step = stride.min(reach);
-            (reach, step, (count - 1) * step + reach)
-        };
-        let (size, dilation, stride) = (window.size, window.dilation, window.stride);
-        let down = axis(size.0, dilation.0, stride.0, lines);
-        let along = axis(size.1, dilation.1, stride.1, columns);
+    /// The lines that `windows` windows below each other need.
+    fn lines(window: &Window, windows: usize) -> Needed {
+        let ((size, _), (stride, _), (dilation, _)) = (window.size, window.stride, window.dilation);
+        Needed::by(size, stride, dilation, windows)
+    }
+
+    /// The columns that `windows` windows side by side need.
+    fn columns(window: &Window, windows: usize) -> Needed {
+        let ((_, size), (_, stride), (_, dilation)) = (window.size, window.stride, window.dilation);
+        Needed::by(size, stride, dilation, windows)
+    }
+
+    fn by(size: usize, stride: usize, dilation: usize, windows: usize) -> Needed {
+        let reach = (size - 1) * dilation + 1;
+        let step = stride.min(reach);
         Needed {
-            reach: (down.0, along.0),
-            step: (down.1, along.1),
-            lines: down.2,
-            columns: along.2,
+            reach,
+            stride,
+            step,
+            count: (windows - 1) * step + reach,
+        }
+    }
+
+    /// The line or column of the image with its border that is needed number `at`, if window number
+    /// `first` is the first.
+    fn place(&self, first: usize, at: usize) -> usize {
+        match self.stride > self.reach {
+            true => (first + at / self.reach) * self.stride + at % self.reach,
+            false => first * self.stride + at,
         }
     }
 }
@@ -411,7 +428,8 @@ pub(super) struct PackedRuns {
     lines: usize,
     runs: usize,
     /// The distances of lines and of runs of a window, in bytes.
-    apart: (usize, usize),
+    line_apart: usize,
+    run_apart: usize,
     /// The number of groups in a run.
     length: usize,
 }
@@ -428,47 +446,49 @@ pub(super) unsafe fn pack_windows<D: Dot>(
 ) -> (PackedRuns, u32) {
     let (size, window) = (4 / D::GROUP, &windows.window);
     let (lines, columns) = (windows.lines.len(), windows.columns.len());
-    let needed = Needed::by(window, lines, columns);
+    let needed_lines = Needed::lines(window, lines);
+    let needed_columns = Needed::columns(window, columns);
     let (pixel, values) = (windows.channels * size, to.values.as_mut_ptr().cast::<u8>());
-    let line = needed.columns * pixel;
+    let line = needed_columns.count * pixel;
     let mut start = to.starts.as_mut_ptr().cast::<u16>();
     for y in 0..lines {
         for x in 0..columns {
             // SAFETY: there are at most MOST windows.
             unsafe {
-                *start = (y * needed.step.0 * line + x * needed.step.1 * pixel) as u16;
+                *start = (y * needed_lines.step * line + x * needed_columns.step * pixel) as u16;
                 start = start.add(1);
             }
         }
     }
-    let (turns, run) = match window.dilation {
-        (_, 1) => (1, window.size.1 * windows.channels),
-        _ => (window.size.1, windows.channels),
-    };
+    let run = WholeWindows::run(window, windows.channels);
+    let ((height, width), (dilation_y, dilation_x)) = (window.size, window.dilation);
     let packed = PackedRuns {
         values,
         starts: to.starts.as_ptr().cast(),
-        lines: window.size.0,
-        runs: turns,
-        apart: (window.dilation.0 * line, window.dilation.1 * pixel),
+        lines: height,
+        runs: width * windows.channels / run,
+        line_apart: dilation_y * line,
+        run_apart: dilation_x * pixel,
         length: run.div_ceil(D::GROUP),
     };
     // SAFETY: the caller's promise.
     unsafe {
         let mut bits = D::splat(0);
-        for y in 0..needed.lines {
-            bits = pack_line(bits, windows, &needed, low, y, values.add(y * line));
+        for y in 0..needed_lines.count {
+            let place = needed_lines.place(windows.lines.start, y);
+            let to = values.add(y * line);
+            bits = pack_line(bits, windows, &needed_columns, low, place, to);
         }
         // The last group may read bytes behind the values. Their weights are 0.
         values
-            .add(needed.lines * line)
+            .add(needed_lines.count * line)
             .cast::<u32>()
             .write_unaligned(0);
         (packed, bits.any())
     }
 }
 
-/// Packs line `y` of what windows need, and adds its bits to `bits` as [`pack`] does.
+/// Packs line `y` of the image with its border, and adds its bits to `bits` as [`pack`] does.
 ///
 /// SAFETY: as [`pack_windows`]. `to` has room for the line, and for a vector behind it.
 #[inline(always)]
@@ -481,11 +501,6 @@ unsafe fn pack_line<D: Dot>(
     to: *mut u8,
 ) -> D {
     let (size, channels, window) = (4 / D::GROUP, windows.channels, &windows.window);
-    // The place of a needed line or column in the image with its border.
-    let place = |first: usize, at: usize, reach: usize, stride: usize| match stride > reach {
-        true => (first + at / reach) * stride + at % reach,
-        false => first * stride + at,
-    };
     // A packed 0. 16-bit integers are packed as they are.
     let zero = if size == 1 { -low as i32 as u8 } else { 0 };
     // SAFETY: the caller's promise.
@@ -494,30 +509,28 @@ unsafe fn pack_line<D: Dot>(
             let size = channels * size;
             to.add(at * size).write_bytes(zero, pixels * size);
         };
-        let line = place(windows.lines.start, y, needed.reach.0, window.stride.0);
-        let line = line.wrapping_sub(window.border.top);
+        let line = y.wrapping_sub(window.border.top);
         if line >= windows.height {
-            fill(0, needed.columns);
+            fill(0, needed.count);
             return bits;
         }
         let from = windows.x.wrapping_add(line * windows.line);
-        let (first, stride) = (windows.columns.start, window.stride.1);
-        if windows.pixel == channels && stride <= needed.reach.1 {
-            let left = first * stride;
-            let begin = window.border.left.saturating_sub(left).min(needed.columns);
+        let first = windows.columns.start;
+        if windows.pixel == channels && needed.stride <= needed.reach {
+            let left = needed.place(first, 0);
+            let begin = window.border.left.saturating_sub(left).min(needed.count);
             let end = (window.border.left + windows.width).saturating_sub(left);
-            let end = end.clamp(begin, needed.columns);
+            let end = end.clamp(begin, needed.count);
             fill(0, begin);
             if begin < end {
                 let from = from.wrapping_add((left + begin - window.border.left) * channels);
                 let inside = to.add(begin * channels * size);
                 bits = pack(bits, from, inside, (end - begin) * channels, low);
             }
-            fill(end, needed.columns - end);
+            fill(end, needed.count - end);
         } else {
-            for x in 0..needed.columns {
-                let column = place(first, x, needed.reach.1, stride);
-                let column = column.wrapping_sub(window.border.left);
+            for x in 0..needed.count {
+                let column = needed.place(first, x).wrapping_sub(window.border.left);
                 if column < windows.width {
                     let from = from.wrapping_add(column * windows.pixel);
                     bits = pack(bits, from, to.add(x * channels * size), channels, low);
@@ -712,7 +725,7 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
         });
         for line in 0..packed.lines {
             for run in 0..packed.runs {
-                let first = line * packed.apart.0 + run * packed.apart.1;
+                let first = line * packed.line_apart + run * packed.run_apart;
                 let mut g = 0;
                 while D::SIGNED && g + 4 <= packed.length {
                     let mut four: [D; M] = std::mem::zeroed();

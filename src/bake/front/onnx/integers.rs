@@ -8,7 +8,9 @@ use super::ops;
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Data, Element, Scales};
 use crate::bake::front::elementwise::{Factor, math};
-use crate::bake::front::integers::{self, Limits, Of, Steps, Summand, Sums, Whole, WholeOperand};
+use crate::bake::front::integers::{
+    self, Limits, Origin, Steps, Summand, Sums, Whole, WholeOperand,
+};
 use crate::bake::front::operations;
 use crate::bake::front::value::{Live, ModelValue, inner_axis};
 use crate::ir::op::{Math, Op, Pool};
@@ -17,7 +19,9 @@ use std::rc::Rc;
 /// The largest integer that floats hold with all smaller ones.
 const EXACT: f64 = 16_777_216.0;
 
-/// Notes what is known of the result of a node, and builds the operation on integers.
+/// Adds to `b.known` that the result of a node stands for 8-bit integers, or for sums of them. Also
+/// builds the operation on integers, if the node has one. Does nothing if integers are computed as
+/// floats.
 pub(super) fn note(
     b: &mut Builder,
     node: &OnnxNode<'_>,
@@ -46,7 +50,7 @@ pub(super) fn note(
                 "Mul" => multiplied(b, node)?,
                 "LeakyRelu" => {
                     let slope = node.float("alpha", 0.01) as f32;
-                    whole(b, node, 0).map(|x| Of::Sloped(x, slope))
+                    whole(b, node, 0).map(|x| Origin::Sloped(x, slope))
                 }
                 "Concat" => joined(b, node),
                 _ => None,
@@ -134,12 +138,12 @@ fn of_sums(
     b: &mut Builder,
     name: &str,
     x: &Live,
-    of: Of,
+    of: Origin,
     to: Steps,
     limits: Limits,
 ) -> Result<Live, String> {
     match of {
-        Of::Products {
+        Origin::Products {
             sums,
             scales,
             count,
@@ -148,7 +152,7 @@ fn of_sums(
             let factors: Vec<f64> = scales.iter().map(|s| (s / divisor).into()).collect();
             integers::requantised(b, name, &sums, &factors, limits)
         }
-        Of::Means { sums, scales } => {
+        Origin::Means { sums, scales } => {
             let factors: Vec<f64> = scales.iter().map(|s| (s / to.scale).into()).collect();
             // A power of 2 as factor gives halves. ONNX Runtime adds the zero point before it
             // rounds them to the even integer.
@@ -165,19 +169,19 @@ fn of_sums(
                 false => b.scale(name, &whole, &[1.0], &[-moved]),
             }
         }
-        Of::Both(operands) if integers::adds([0, 1].map(|i| operands[i].scale / to.scale)) => {
+        Origin::Both(operands) if integers::adds([0, 1].map(|i| operands[i].scale / to.scale)) => {
             let summands = [0, 1].map(|i| Summand {
                 numbers: operands[i].numbers.operand(),
                 ratio: operands[i].scale / to.scale,
             });
             integers::sum(b, name, summands, limits)
         }
-        Of::Both(_) => integers::requantised(b, name, x, &[(1.0 / to.scale).into()], limits),
-        Of::Sloped(Whole { numbers, scale }, slope) => {
+        Origin::Both(_) => integers::requantised(b, name, x, &[(1.0 / to.scale).into()], limits),
+        Origin::Sloped(Whole { numbers, scale }, slope) => {
             let factors = [scale / to.scale, scale * slope / to.scale];
             integers::sloped(b, name, &numbers, factors, limits)
         }
-        Of::Joined(parts, axis) => {
+        Origin::Joined(parts, axis) => {
             let mut moved = Vec::new();
             for Whole { numbers, scale } in parts {
                 let factor = f64::from(scale / to.scale);
@@ -207,7 +211,7 @@ fn computed(
 }
 
 /// The sums of a layer of integers. `None` if an operand has no integers.
-fn layer(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
+fn layer(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String> {
     let Some(Whole { numbers, scale }) = whole(b, node, 0) else {
         return Ok(None);
     };
@@ -256,7 +260,7 @@ fn layer(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
             .collect(),
         _ => products.repeat(each),
     };
-    Ok(Some(Of::Products {
+    Ok(Some(Origin::Products {
         sums,
         scales,
         count: 1,
@@ -292,7 +296,7 @@ fn integers_of(c: &ConstantTensor) -> Result<Option<(ConstantTensor, Scales)>, S
 }
 
 /// The sums over an image, whose count of pixels divides them.
-fn mean(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
+fn mean(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String> {
     let Some(Whole { numbers, scale }) = whole(b, node, 0) else {
         return Ok(None);
     };
@@ -303,7 +307,7 @@ fn mean(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
     // A mean times its count is nearly the sum.
     let sums = b.scale(&node.name, &means, &[count as f64], &[0.0])?;
     let sums = math(b, &node.name, &sums, Math::Round)?;
-    Ok(Some(Of::Products {
+    Ok(Some(Origin::Products {
         sums,
         scales: vec![scale],
         count,
@@ -347,7 +351,7 @@ fn operand(b: &Builder, node: &OnnxNode<'_>, i: usize) -> Result<Option<WholeOpe
 }
 
 /// The sum of two values of the same sizes, or of a value and a constant.
-fn both(b: &Builder, node: &OnnxNode<'_>, y: &Live) -> Result<Option<Of>, String> {
+fn both(b: &Builder, node: &OnnxNode<'_>, y: &Live) -> Result<Option<Origin>, String> {
     let (Some(one), Some(other)) = (operand(b, node, 0)?, operand(b, node, 1)?) else {
         return Ok(None);
     };
@@ -355,11 +359,11 @@ fn both(b: &Builder, node: &OnnxNode<'_>, y: &Live) -> Result<Option<Of>, String
         Factor::Live(x) => x.dims == y.dims,
         Factor::Constant(_) => true,
     };
-    Ok((same(&one) && same(&other)).then_some(Of::Both([one, other])))
+    Ok((same(&one) && same(&other)).then_some(Origin::Both([one, other])))
 }
 
 /// The product of two values, or of a value and a constant.
-fn multiplied(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
+fn multiplied(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String> {
     let (Some(one), Some(other)) = (operand(b, node, 0)?, operand(b, node, 1)?) else {
         return Ok(None);
     };
@@ -369,7 +373,7 @@ fn multiplied(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String
         Factor::Constant(c) => Some(ModelValue::Constant(Rc::new(c))),
     });
     let products = computed(b, node, inputs.to_vec())?;
-    Ok(products.map(|sums| Of::Products {
+    Ok(products.map(|sums| Origin::Products {
         sums,
         scales,
         count: 1,
@@ -377,7 +381,7 @@ fn multiplied(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String
 }
 
 /// The sums over windows, whose counts of elements divide them.
-fn means(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
+fn means(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String> {
     let image = node.ints("kernel_shape").is_some_and(|k| k.len() < 3);
     let Some(Whole { numbers, scale }) = whole(b, node, 0).filter(|_| image) else {
         return Ok(None);
@@ -403,13 +407,13 @@ fn means(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Of>, String> {
     let sums = b.scale(&node.name, &means, &counts, &[0.0])?;
     let sums = math(b, &node.name, &sums, Math::Round)?;
     let scales = counts.iter().map(|&n| scale / n as f32).collect();
-    Ok(Some(Of::Means { sums, scales }))
+    Ok(Some(Origin::Means { sums, scales }))
 }
 
 /// Values that are joined along an axis.
-fn joined(b: &Builder, node: &OnnxNode<'_>) -> Option<Of> {
+fn joined(b: &Builder, node: &OnnxNode<'_>) -> Option<Origin> {
     let parts: Option<Vec<Whole>> = (0..node.inputs.len()).map(|i| whole(b, node, i)).collect();
     let parts = parts?;
     let axis = inner_axis(node.int("axis", 1), &parts.first()?.numbers).ok()?;
-    Some(Of::Joined(parts, axis))
+    Some(Origin::Joined(parts, axis))
 }
