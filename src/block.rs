@@ -27,7 +27,7 @@ use std::borrow::Cow;
 const MAGIC: [u8; 8] = *b"mortonnt";
 
 /// The version of the block's format. The program reads no other version.
-pub(crate) const VERSION: u32 = 14;
+pub(crate) const VERSION: u32 = 15;
 
 /// The block and its constants start at multiples of this many bytes.
 pub(crate) const PAGE: usize = 4096;

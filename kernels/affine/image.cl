@@ -53,5 +53,5 @@ kernel void affine_image(uint l, uint h, float2 params,
     }
 #pragma unroll
     for (uint i = 0; i < RECORDS; ++i)
-        vstore4(ACTIVATE(LAST4(sum[i], bias, x)), x, r + (first + i) * h);
+        vstore4(ACTIVATE(LAST(sum[i], bias, x)), x, r + (first + i) * h);
 }

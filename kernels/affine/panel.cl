@@ -118,8 +118,8 @@ kernel void affine_panel(uint l, uint h, float2 params,
             const bool last = start + length == l;
 #pragma unroll
             for (uint n = 0; n < RECORDS; ++n) {
-                to[n] = last ? ACTIVATE(LAST16(low[n], bias, 2 * panel)) : low[n];
-                to[n + RECORDS] = last ? ACTIVATE(LAST16(high[n], bias, 2 * panel + 1)) : high[n];
+                to[n] = last ? ACTIVATE(LAST(low[n], bias, 2 * panel)) : low[n];
+                to[n + RECORDS] = last ? ACTIVATE(LAST(high[n], bias, 2 * panel + 1)) : high[n];
             }
         }
     }

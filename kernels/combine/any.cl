@@ -41,6 +41,7 @@ kernel void combine_any(uint l, uint s, uint w, uint h, float2 params, uint16 ge
 #else
         found = min(p, q) + 0.0f * p + 0.0f * q;
 #endif
+        found = ROUNDED(found);
         found = ACTIVATE(found);
     }
     r[to] = found;

@@ -7,6 +7,12 @@
 // absolute value, 15 error function, 16 sine, 17 cosine, 18 floor, 19 nearest whole number, 20
 // above 0, 21 not below 0, 22 exponential, 23 reciprocal, 24 logarithm, 25 square root. The
 // argument params holds a slope, two limits, alpha and gamma, or alpha and beta.
+// ROUNDS: kernels round to the nearest whole number, of two the even one, before the activation.
+#ifdef ROUNDS
+#define ROUNDED(x) rint(x)
+#else
+#define ROUNDED(x) (x)
+#endif
 #define SIGMOID(x) (1.0f / (1.0f + exp(-(x))) + 0.0f * (x))
 #define RELU(x) (max((x), 0.0f) + 0.0f * (x)) // whatever max gives for NaN and infinities
 #define TANH(x) (tanh(x) + 0.0f * (x))

@@ -1,27 +1,41 @@
-// Biases, scales and groups of four weights. This file precedes every source whose kernel accepts
-// weights as bytes. A sum starts with FIRST(bias, i) and ends with LAST, where i is a row. For
-// vectors of neighbouring rows, LAST4 takes four (bias: float4) and LAST16 takes 16 (float16).
-// SCALE_SUMS finishes c0 to c3, each of which is a row of four records.
+// Biases, and the numbers beside them: scales of weights, and the scaling of a network behind a
+// layer. This file precedes every source whose kernel accepts weights as bytes. A sum starts with
+// FIRST(bias, i) and ends with LAST, where i is a row. If bias points to vectors, i counts vectors
+// of neighbouring rows. SCALE_SUMS finishes c0 to c3, each of which is a row of four records.
 // BYTE_WEIGHTS: sums are of whole numbers, and the end multiplies them by the scale of their row.
-// Biases and scales are the two columns of a matrix in R_16_1_C: 16 biases, then the scales of
-// these rows.
+// RESCALE: the end multiplies the layer's results by factors and adds summands. ROUNDS: as in
+// common/activation. Biases, scales, factors and summands are the columns of a matrix in R_16_1_C:
+// 16 biases, then the other numbers of these rows.
+#if defined BYTE_WEIGHTS && defined RESCALE
+#define COLUMNS 4
+#elif defined RESCALE
+#define COLUMNS 3
+#elif defined BYTE_WEIGHTS
+#define COLUMNS 2
+#else
+#define COLUMNS 1
+#endif
+// The number in a column of row i, or of vector i.
+#define UNITS(bias) ((uint)(64 / sizeof(*(bias))))
+#define BESIDE(bias, i, column) \
+    (bias)[((i) / UNITS(bias) * COLUMNS + (column)) * UNITS(bias) + (i) % UNITS(bias)]
 #ifdef BYTE_WEIGHTS
-#define BESIDE(i) (((i) >> 4) * 32 + ((i) & 15))
-#define BESIDE4(i) (((i) >> 2) * 8 + ((i) & 3))
 #define FIRST(bias, i) 0.0f
-#define LAST(x, bias, i) ((x) * (bias)[BESIDE(i) + 16] + (bias)[BESIDE(i)])
-#define LAST4(x, bias, i) ((x) * (bias)[BESIDE4(i) + 4] + (bias)[BESIDE4(i)])
-#define LAST16(x, bias, i) ((x) * (bias)[2 * (i) + 1] + (bias)[2 * (i)])
-#define SCALE_SUM(n, bias, i) c##n = c##n * (bias)[BESIDE4(i) + 4].s##n + (bias)[BESIDE4(i)].s##n
+#define SCALED(x, bias, i, of) ((x) * BESIDE(bias, i, 1) of + BESIDE(bias, i, 0) of)
+#else
+#define FIRST(bias, i) BESIDE(bias, i, 0)
+#define SCALED(x, bias, i, of) (x)
+#endif
+#ifdef RESCALE
+#define RESCALED(x, bias, i, of) \
+    (SCALED(x, bias, i, of) * BESIDE(bias, i, COLUMNS - 2) of + BESIDE(bias, i, COLUMNS - 1) of)
+#else
+#define RESCALED SCALED
+#endif
+#define LAST(x, bias, i) ROUNDED(RESCALED(x, bias, i, ))
+#define SCALE_SUM(n, bias, i) c##n = ROUNDED(RESCALED(c##n, bias, i, .s##n))
 #define SCALE_SUMS(bias, i) \
     SCALE_SUM(0, bias, i), SCALE_SUM(1, bias, i), SCALE_SUM(2, bias, i), SCALE_SUM(3, bias, i)
-#else
-#define FIRST(bias, i) (bias)[i]
-#define LAST(x, bias, i) (x)
-#define LAST4(x, bias, i) (x)
-#define LAST16(x, bias, i) (x)
-#define SCALE_SUMS(bias, i)
-#endif
 // LOAD4 reads four weights. UNIT4: elements of type WEIGHT4 that they take.
 #ifdef BYTE_WEIGHTS
 #define WEIGHT4 char4

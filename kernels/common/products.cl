@@ -350,7 +350,7 @@ __attribute__((always_inline)) void sums_of_floats(float sum[2][TILES][4], local
 #ifdef ACTIVATION
 #define FINISH(x) \
     if (parts == 1 && has_rows) { \
-        x = LAST4((x) + FIRST(bias, at / 4), bias, at / 4); \
+        x = LAST((x) + FIRST(bias, at / 4), bias, at / 4); \
         x = ACTIVATE(x); \
     }
 #else

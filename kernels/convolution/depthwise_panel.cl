@@ -49,6 +49,6 @@ kernel void convolution_depthwise_panel(uint l, uint h, float2 params, uint16 ge
 #pragma unroll
     for (uint n = 0; n < RECORDS; ++n)
         to[n] = vector < vectors
-                    ? select((float16)(0.0f), ACTIVATE(LAST16(sum[n], bias, vector)), real)
+                    ? select((float16)(0.0f), ACTIVATE(LAST(sum[n], bias, vector)), real)
                     : (float16)(0.0f);
 }

@@ -31,7 +31,7 @@ kernel void convolution_depthwise_records(uint l, uint w, uint h, float2 params,
                                                     from[fourth]);
                 sum += LOAD4(a, (ky * WINDOW_WIDTH + kx) * fours + four) * v;
             }
-        sum = ACTIVATE(LAST4(sum, bias, four));
+        sum = ACTIVATE(LAST(sum, bias, four));
     }
     r[(n * h + OUT_ROW) / 4 + four] = sum;
 }

@@ -97,7 +97,7 @@ kernel void convolution_few(uint l, uint w, uint h, float2 params, uint16 geomet
     }
 #pragma unroll
     for (uint t = 0; t < TN; ++t) {
-        float4 sum = 4 * i < OUTPUTS ? LAST4(sums[t], bias, i) : (float4)(0.0f);
+        float4 sum = 4 * i < OUTPUTS ? LAST(sums[t], bias, i) : (float4)(0.0f);
         if (first + t >= pixels)
             continue;
         const uint4 at = (uint4)(AT(0), AT(1), AT(2), AT(3));

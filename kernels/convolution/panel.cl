@@ -67,9 +67,9 @@ kernel void convolution_panel(uint l, uint h, float2 params, uint16 geometry,
     const bool both = 32 * panel + 16 < OUT_PIXEL;
 #pragma unroll
     for (uint n = 0; n < RECORDS; ++n) {
-        low[n] = LAST16(low[n], bias, 2 * panel);
+        low[n] = LAST(low[n], bias, 2 * panel);
         if (both)
-            high[n] = LAST16(high[n], bias, 2 * panel + 1);
+            high[n] = LAST(high[n], bias, 2 * panel + 1);
 #ifdef ADD
         low[n] += c[at + n];
         if (both)

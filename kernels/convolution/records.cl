@@ -136,7 +136,7 @@ kernel void convolution_records(uint l, uint w, uint h, float2 params, uint16 ge
             for (uint s = 0; s < SLICES; ++s)
                 sum += staged[((s * TN + t) * ROWS + i) * LANES + lane];
 #endif
-            sum = LAST4(sum + FIRST(bias, row), bias, row);
+            sum = LAST(sum + FIRST(bias, row), bias, row);
 #ifdef ADD
             sum += c[to[t] / 4 + row];
 #endif

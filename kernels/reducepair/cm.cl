@@ -45,7 +45,7 @@ kernel void reducepair_cm(uint l, uint h, uint c, float2 params,
             for (uint i = 0; i < AHEAD; ++i)
                 x += z[i];
         }
-        x = LAST4(x + FIRST(bias, quad), bias, quad);
+        x = LAST(x + FIRST(bias, quad), bias, quad);
         x = ACTIVATE(x);
 #pragma unroll
         for (uint row = 0; row < OUTPUTS; ++row)

@@ -15,7 +15,7 @@ use crate::ir::network::{Activation, FinalActivation, Kind, Precision, Transform
 use crate::ir::op::{Arithmetic, Float, Op, Pool, Window};
 use crate::ir::options::Places;
 use crate::ir::plan::{Arg, Buffer, Plan, Step};
-use crate::ir::values::Values;
+use crate::ir::values::{self, Values};
 use crate::registry::{
     Covered, CoveredNode, EngineKind, Kernel, Operation, PlanRecipe, Problem, Traits,
 };
@@ -286,9 +286,7 @@ fn weights_become_bytes() {
                 ),
             }
         };
-        (0..4)
-            .map(|i| crate::ir::values::array(&baked.plan.constants, i, &of))
-            .collect::<Vec<_>>()
+        values::arrays(&baked.network.graph, &baked.plan.constants, &of)
     };
     let (given, rounded) = (arrays(&whole), arrays(&bytes));
     for (i, c) in bytes.plan.constants.iter().enumerate() {
@@ -297,14 +295,15 @@ fn weights_become_bytes() {
                 (c.padded, c.layout.to_string()),
                 ((16, 2), "R_16_1_C".to_string())
             );
-            assert_eq!(rounded[i], given[i]);
+            assert_eq!(rounded[c.tensor], given[c.tensor]);
             continue;
         }
         assert_eq!(
             (c.bytes(), c.precision),
             (whole.plan.constants[i].bytes() / 4, Precision::I8)
         );
-        for (rounded, given) in rounded[i].chunks(c.size.1).zip(given[i].chunks(c.size.1)) {
+        let given = given[c.tensor].chunks(c.size.1);
+        for (rounded, given) in rounded[c.tensor].chunks(c.size.1).zip(given) {
             let scale = crate::ir::scale::of_row(rounded);
             assert!(
                 rounded
@@ -1180,7 +1179,8 @@ fn the_library_is_checked_too() {
         ),
         (
             "covers: expected nodes out of affine, convolution, dense_convolution, \
-             depthwise_convolution, pool, scale, combine, add, resample, product, softmax, ",
+             depthwise_convolution, pool, scale, rescale, combine, add, resample, product, \
+             softmax, ",
             library_mistakes(
                 &replace("\"covers\": [\"affine\"", "\"covers\": [\"afine\""),
                 &[],
@@ -1234,7 +1234,7 @@ fn the_library_is_checked_too() {
             ),
         ),
         (
-            "an epilogue is an activation",
+            "an epilogue may have \"rescale\", \"round\", \"add\" and an activation",
             library_mistakes(
                 &replace("\"epilogue\": [\"activation\"", "\"epilogue\": [\"affine\""),
                 &[],
@@ -1249,7 +1249,7 @@ fn the_library_is_checked_too() {
         ),
         (
             "convolution_packed_4x4: expected the parameters (",
-            library_mistakes(&replace("\"epilogue\": [\"add\", ", "\"epilogue\": ["), &[]),
+            library_mistakes(&replace("\"round\", \"add\", ", "\"round\", "), &[]),
         ),
         (
             "matmul covers no other node and has no epilogue",

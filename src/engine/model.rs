@@ -2,6 +2,7 @@
 
 use crate::baked;
 use crate::cl::{Access, Channel, ClError, Image2d, Queue, bytes_of};
+use crate::ir::graph::Graph;
 use crate::ir::network::Network;
 use crate::ir::plan::{Constant, Plan};
 use crate::ir::values;
@@ -72,7 +73,8 @@ impl Model {
             });
         }
         let plan = planned(&network, recipe, baked::library(), batch)?;
-        let (constants, laid_out_again) = laid_out(&plan, baked::plan(), &baked::constant)?;
+        let (constants, laid_out_again) =
+            laid_out(&network.graph, &plan, baked::plan(), &baked::constant)?;
         Ok(Model {
             network,
             recipe: recipe.clone(),
@@ -114,8 +116,10 @@ impl Model {
             )
             .ok()?;
             (plan.steps != self.plan.steps).then_some(())?;
-            let (constants, again) =
-                laid_out(&plan, &self.plan, &|i| self.constants[i].clone()).ok()?;
+            let (constants, again) = laid_out(&self.network.graph, &plan, &self.plan, &|i| {
+                self.constants[i].clone()
+            })
+            .ok()?;
             let laid_out_again = self.laid_out_again + again;
             Some((
                 what,
@@ -158,7 +162,7 @@ impl Model {
             });
         }
         let own = planned(&network, &recipe, library, None)?;
-        let (constants, laid_out_again) = laid_out(&own, plan, constants)?;
+        let (constants, laid_out_again) = laid_out(&network.graph, &own, plan, constants)?;
         Ok(Model {
             network,
             recipe,
@@ -218,6 +222,7 @@ fn is_baked(recipe: &PlanRecipe) -> bool {
 /// Returns the constants of `plan`, made from the constants of the plan `from`. Equal ones are
 /// copied, the others are repacked. Also returns the number of repacked constants.
 fn laid_out(
+    graph: &Graph,
     plan: &Plan,
     from: &Plan,
     values: &dyn Fn(usize) -> Values,
@@ -229,11 +234,9 @@ fn laid_out(
             constants.push(values(equal));
             continue;
         }
-        let place = |tensor: usize| from.constants.iter().position(|f| f.tensor == tensor);
-        if std::iter::once(c.tensor)
-            .chain(c.scales)
-            .any(|t| place(t).is_none())
-        {
+        let beside = c.rescale.iter().flat_map(|r| [r.factors, r.summands]);
+        let mut needed = std::iter::once(c.tensor).chain(c.scales).chain(beside);
+        if needed.any(|t| !values::has_array(&from.constants, t)) {
             let (name, role) = (&c.name, c.role.name());
             return Err(format!(
                 "plan {}: {name}: plan {} has no {role}",
@@ -241,8 +244,7 @@ fn laid_out(
             ));
         }
         again += 1;
-        let array =
-            |t| place(t).map_or_else(Vec::new, |i| values::array(&from.constants, i, values));
+        let array = |t| values::array(graph, t, &from.constants, values);
         constants.push(Values::pack(c, &|t| array(t).into()));
     }
     Ok((constants, again))
@@ -250,11 +252,8 @@ fn laid_out(
 
 /// The arrays of the baked graph, row-major without padding.
 pub(crate) fn baked_tensors() -> Vec<Vec<f32>> {
-    let mut tensors = vec![Vec::new(); baked::network().graph.tensors.len()];
-    for (i, c) in baked::plan().constants.iter().enumerate() {
-        tensors[c.tensor] = values::array(&baked::plan().constants, i, &baked::constant);
-    }
-    tensors
+    let (graph, constants) = (&baked::network().graph, &baked::plan().constants);
+    values::arrays(graph, constants, &baked::constant)
 }
 
 /// Returns the recipe called `name`. A recipe that is not for `engine` is an error.

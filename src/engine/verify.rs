@@ -92,10 +92,8 @@ fn blamed(step: Option<String>, records: usize) -> String {
 /// value is wrong. `None` if no wrong value is found.
 fn first_wrong(model: &Model, raw: &[f32]) -> Result<Option<String>, Error> {
     let Model { network, plan, .. } = model;
-    let mut tensors = vec![Vec::new(); network.graph.tensors.len()];
-    for (i, c) in plan.constants.iter().enumerate() {
-        tensors[c.tensor] = values::array(&plan.constants, i, &|i| model.constants[i].clone());
-    }
+    let stored = |i: usize| model.constants[i].clone();
+    let tensors = values::arrays(&network.graph, &plan.constants, &stored);
     let mut expected = vec![Vec::new(); network.graph.values.len()];
     let wide: Vec<f64> = raw.iter().map(|&x| x.into()).collect();
     let input = network.graph_input(&wide);
@@ -284,11 +282,8 @@ mod tests {
     #[test]
     fn plans_for_devices_are_run_too() {
         let (model, inputs, scores) = scaled();
-        let mut tensors = vec![Vec::new(); model.network.graph.tensors.len()];
-        for (i, c) in model.plan.constants.iter().enumerate() {
-            tensors[c.tensor] =
-                values::array(&model.plan.constants, i, &|i| model.constants[i].clone());
-        }
+        let stored = |i: usize| model.constants[i].clone();
+        let tensors = values::arrays(&model.network.graph, &model.plan.constants, &stored);
         let recipe = recipe("mali-midgard", EngineKind::OpenCl).unwrap();
         let device = Model::new(
             model.network.clone(),

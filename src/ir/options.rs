@@ -14,7 +14,10 @@ pub(crate) struct StepOptions {
     pub(crate) function: Function,
     /// True if the kernel adds a value with the result's layout before the activation.
     pub(crate) adds: bool,
-    /// True if the kernel of the host engine rounds to whole numbers before the activation.
+    /// True if the kernel multiplies the layer's results by factors and adds summands, which are
+    /// beside the biases.
+    pub(crate) rescales: bool,
+    /// True if the kernel rounds to whole numbers before the activation.
     pub(crate) rounds: bool,
     /// Layouts of the kernel's matrices, for kernels that support several.
     pub(crate) places: Places,
@@ -122,6 +125,8 @@ impl fmt::Display for StepOptions {
             Function::Softmax(SoftmaxOf::Logarithm) => Some(number("LOGARITHM", 1)),
         });
         all.extend(self.adds.then(|| number("ADD", 1)));
+        all.extend(self.rescales.then(|| number("RESCALE", 1)));
+        all.extend(self.rounds.then(|| number("ROUNDS", 1)));
         all.extend(self.row_step.map(|n| number("STEP", n as usize)));
         all.extend(self.panel.map(|n| number("PANEL", n)));
         all.extend(self.kept.map(|n| number("KEPT", n)));

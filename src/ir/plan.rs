@@ -24,6 +24,9 @@ pub(crate) struct Constant {
     /// Set for the biases of a layer whose weights are stored as bytes: the index of the weights.
     /// The scales of their rows are the second column of this constant.
     pub(crate) scales: Option<usize>,
+    /// Set for the biases of a layer whose kernel also computes the scaling behind the layer. The
+    /// factors and the summands of the rows are the last two columns of this constant.
+    pub(crate) rescale: Option<Rescaling>,
     pub(crate) role: Role,
     pub(crate) placing: Placing,
     /// Rows and columns of the array, before [`Placing`] and padding.
@@ -36,6 +39,14 @@ pub(crate) struct Constant {
     /// True if a device holds the constant as an OpenCL image. Kernels that take a buffer cannot
     /// read it.
     pub(crate) image: bool,
+}
+
+/// The arrays of a scaling behind a layer, as indices of the graph's tensors. Each array has a
+/// number for each row of the layer, or one number for all rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rescaling {
+    pub(crate) factors: usize,
+    pub(crate) summands: usize,
 }
 
 /// The map from the columns of an array to the columns of its constant.
@@ -54,6 +65,16 @@ impl Constant {
         self.padded.0 * self.padded.1
     }
 
+    /// Returns the columns of a constant with biases: the biases, then the numbers beside them.
+    pub(crate) fn columns_of_biases(&self) -> usize {
+        columns_of_biases(self.scales, self.rescale)
+    }
+
+    /// Returns true if the constant has biases and other numbers beside them.
+    pub(crate) fn has_columns(&self) -> bool {
+        self.columns_of_biases() > 1
+    }
+
     /// Returns the bytes of the constant as it is stored, padding included.
     pub(crate) fn bytes(&self) -> usize {
         self.len() * self.precision.bytes()
@@ -68,6 +89,11 @@ impl Constant {
             self.precision
         }
     }
+}
+
+/// Returns the number of columns of biases with these scales and this scaling beside them.
+pub(crate) fn columns_of_biases(scales: Option<usize>, rescale: Option<Rescaling>) -> usize {
+    1 + usize::from(scales.is_some()) + 2 * usize::from(rescale.is_some())
 }
 
 /// Returns the start of each constant in one buffer that holds all of them, and the size of that
@@ -429,6 +455,7 @@ mod tests {
             name: "layers[1]".into(),
             tensor: 0,
             scales: None,
+            rescale: None,
             role: Role::Weights,
             placing: Placing::Plain,
             size: (rows, cols),

@@ -3,7 +3,7 @@
 use super::graph::{Graph, Role};
 use super::half;
 use super::network::Precision;
-use super::plan::{Constant, Placing};
+use super::plan::{Constant, Placing, Rescaling};
 use super::scale;
 use std::borrow::Cow;
 
@@ -26,20 +26,17 @@ impl Default for Values {
 
 impl Values {
     /// Packs the array of constant `c` in its layout and precision. `array` returns the numbers of
-    /// an array of the graph. Biases beside byte weights get the scales of the weights' rows as a
-    /// second column.
+    /// an array of the graph. Biases get further columns for the scales of byte weights, and for
+    /// the factors and summands of a scaling behind the layer.
     pub(crate) fn pack<'a>(c: &Constant, array: &dyn Fn(usize) -> Cow<'a, [f32]>) -> Values {
         let plain = array(c.tensor);
         let (rows, columns) = placed_size(c);
         let mut placed = place(c, &plain);
-        if let Some(weights) = c.scales.map(array) {
-            let weights = weights.chunks_exact((weights.len() / rows.max(1)).max(1));
-            let both: Vec<f32> = placed
-                .iter()
-                .zip(weights)
-                .flat_map(|(&b, row)| [b, scale::of_row(row)])
-                .collect();
-            let packed = c.layout.pack(&both, (rows, 2), c.padded, 0.0);
+        if c.has_columns() {
+            let all = columns_of_biases(c, &placed, array);
+            let packed = c
+                .layout
+                .pack(&all, (rows, c.columns_of_biases()), c.padded, 0.0);
             return Values::F32(Cow::Owned(packed));
         }
         if c.precision == Precision::I8 {
@@ -88,10 +85,8 @@ impl Values {
             Values::F16(halves) => halves.iter().map(|&h| half::to_f32(h)).collect(),
             Values::I8(numbers) => numbers.iter().map(|&n| n.into()).collect(),
         };
-        if c.scales.is_some() {
-            // The first column has the biases, the second the scales of the weights.
-            let both = c.layout.unpack(&stored, (rows, 2), c.padded);
-            return both.chunks_exact(2).map(|pair| pair[0]).collect();
+        if c.has_columns() {
+            return column(c, &stored, 0);
         }
         let placed = c.layout.unpack(&stored, (rows, placed_columns), c.padded);
         let Placing::Columns(map) = &c.placing else {
@@ -139,22 +134,109 @@ pub(crate) fn round(stored: Precision, graph: &Graph, tensors: &mut [Vec<f32>]) 
     }
 }
 
+/// Returns the biases of constant `c` row by row, each with the numbers beside it.
+fn columns_of_biases<'a>(
+    c: &Constant,
+    biases: &[f32],
+    array: &dyn Fn(usize) -> Cow<'a, [f32]>,
+) -> Vec<f32> {
+    let rows = biases.len().max(1);
+    let scales = c.scales.map(|weights| {
+        let weights = array(weights);
+        let each = weights.chunks_exact((weights.len() / rows).max(1));
+        each.map(scale::of_row).collect::<Vec<_>>()
+    });
+    let spread = |tensor: usize| {
+        let numbers = array(tensor);
+        match *numbers {
+            [all] => vec![all; rows],
+            _ => numbers.into_owned(),
+        }
+    };
+    let factors = c.rescale.map(|r| spread(r.factors));
+    let summands = c.rescale.map(|r| spread(r.summands));
+    let beside: Vec<Vec<f32>> = [scales, factors, summands].into_iter().flatten().collect();
+    let row = |(row, &bias): (usize, &f32)| {
+        let beside = beside.iter().map(move |column| column[row]);
+        std::iter::once(bias).chain(beside)
+    };
+    biases.iter().enumerate().flat_map(row).collect()
+}
+
+/// Returns a column of a constant with biases and other numbers.
+fn column(c: &Constant, stored: &[f32], at: usize) -> Vec<f32> {
+    let (rows, columns) = (c.size.0, c.columns_of_biases());
+    let all = c.layout.unpack(stored, (rows, columns), c.padded);
+    all.chunks_exact(columns).map(|row| row[at]).collect()
+}
+
+/// Returns the index of the constant that has array number `tensor` of the graph. If the array is
+/// beside biases, also returns its column.
+fn place_of(all: &[Constant], tensor: usize) -> Option<(usize, Option<usize>)> {
+    if let Some(i) = all.iter().position(|c| c.tensor == tensor) {
+        return Some((i, None));
+    }
+    let beside = |c: &Constant| {
+        let Rescaling { factors, summands } = c.rescale?;
+        let from_end = [summands, factors].iter().position(|&t| t == tensor)?;
+        Some(c.columns_of_biases() - 1 - from_end)
+    };
+    let mut places = all.iter().enumerate();
+    places.find_map(|(i, c)| Some((i, Some(beside(c)?))))
+}
+
+/// Returns true if a constant of `all` has array number `tensor` of the graph.
+pub(crate) fn has_array(all: &[Constant], tensor: usize) -> bool {
+    place_of(all, tensor).is_some()
+}
+
+/// Returns array number `tensor` of the graph, without padding. The array is empty if no constant
+/// of `all` has it. `of` returns the stored numbers of a constant.
+pub(crate) fn array(
+    graph: &Graph,
+    tensor: usize,
+    all: &[Constant],
+    of: &dyn Fn(usize) -> Values,
+) -> Vec<f32> {
+    match place_of(all, tensor) {
+        None => Vec::new(),
+        Some((i, None)) => array_of(all, i, of),
+        Some((i, Some(at))) => {
+            let Values::F32(stored) = of(i) else {
+                return Vec::new();
+            };
+            let mut numbers = column(&all[i], &stored, at);
+            // A single number for all rows was repeated.
+            numbers.truncate(graph.tensors[tensor].rows * graph.tensors[tensor].cols);
+            numbers
+        }
+    }
+}
+
+/// Returns all arrays of the graph. Those that no constant of `all` has are empty.
+pub(crate) fn arrays(
+    graph: &Graph,
+    all: &[Constant],
+    of: &dyn Fn(usize) -> Values,
+) -> Vec<Vec<f32>> {
+    let tensors = 0..graph.tensors.len();
+    tensors.map(|t| array(graph, t, all, of)).collect()
+}
+
 /// Returns the array of constant `i` of `all`, without padding. `of` returns the stored numbers of
 /// a constant. Byte weights are multiplied by the scales of their rows, which are stored beside the
 /// biases.
-pub(crate) fn array(all: &[Constant], i: usize, of: &dyn Fn(usize) -> Values) -> Vec<f32> {
+fn array_of(all: &[Constant], i: usize, of: &dyn Fn(usize) -> Values) -> Vec<f32> {
     let c = &all[i];
     let mut array = of(i).unpack(c);
     let scales = all
         .iter()
         .position(|s| c.precision == Precision::I8 && s.scales == Some(c.tensor));
-    if let Some((s, Values::F32(both))) = scales.map(|at| (&all[at], of(at))) {
-        let (rows, columns) = c.size;
-        let both = s.layout.unpack(&both, (rows, 2), s.padded);
-        let rows = array
-            .chunks_exact_mut(columns.max(1))
-            .zip(both.chunks_exact(2));
-        rows.for_each(|(row, pair)| row.iter_mut().for_each(|w| *w *= pair[1]));
+    if let Some((s, Values::F32(stored))) = scales.map(|at| (&all[at], of(at))) {
+        let (_, columns) = c.size;
+        let rows = array.chunks_exact_mut(columns.max(1));
+        let scaled = rows.zip(column(s, &stored, 1));
+        scaled.for_each(|(row, scale)| row.iter_mut().for_each(|w| *w *= scale));
     }
     array
 }
@@ -205,6 +287,7 @@ mod tests {
             name: "".into(),
             tensor: 0,
             scales: None,
+            rescale: None,
             role: Role::Weights,
             placing,
             size,

@@ -266,7 +266,8 @@ mod data {
     };
     use crate::ir::options::{Function, LayerOptions, LayersOptions, Places, StepOptions};
     use crate::ir::plan::{
-        Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Few, Placing, Plan, Problem, Step,
+        Arg, Buffer, BufferRole, Constant, EngineKind, Extent, Few, Placing, Plan, Problem,
+        Rescaling, Step,
     };
     use crate::ir::product::{Product, Strides};
     use crate::ir::view::{Geometry, Image, Moved, RowMap};
@@ -355,10 +356,15 @@ mod data {
             name, hash, width, order, graph, output, labels, features, transform, folded, weights,
             tolerance, inputs, outputs
         }
-        Constant { name, tensor, scales, role, placing, size, padded, layout, precision, image }
+        Rescaling { factors, summands }
+        Constant {
+            name, tensor, scales, rescale, role, placing, size, padded, layout, precision, image
+        }
         Buffer { name, role, rows, map, padded_rows, layout, arena }
         Problem { h, w, l }
-        StepOptions { function, adds, rounds, places, row_step, panel, kept, layers }
+        StepOptions {
+            function, adds, rescales, rounds, places, row_step, panel, kept, layers
+        }
         LayersOptions { classes, hidden, rows, width, each }
         LayerOptions { columns, terms, groups, activation, weights, biases, start, panel }
         Step { node, operation, kernel, activation, options, args, global, local, problem, flop }

@@ -6,6 +6,7 @@ use crate::ir::op::{
     Activation, Arithmetic, Axis, Border, Float, Math, Op, Padding, Pool, SoftmaxOf, Window,
 };
 use crate::ir::taps::{Tap, Taps};
+use crate::ir::view::RowMap;
 
 /// A graph that is being built, with random constants.
 pub(crate) struct EdgeGraph {
@@ -72,12 +73,45 @@ impl EdgeGraph {
         self.convolution(value, outputs, window((3, 3), 1, 1, 1), 1)
     }
 
-    fn activation(&mut self, value: usize, activation: Activation) -> Result<usize, String> {
+    pub(crate) fn activation(
+        &mut self,
+        value: usize,
+        activation: Activation,
+    ) -> Result<usize, String> {
         self.push(Op::Activation(activation), &[value], &[])
     }
 
     fn scale(&mut self, value: usize) -> Result<usize, String> {
         self.of_channels(Op::Scale, value, &[Role::Factors, Role::Biases])
+    }
+
+    /// Adds a scaling and a rounding behind the graph's output, as kernels of layers compute them.
+    /// All arrays become multiples of 1/8, and factors become powers of two. So all sums of whole
+    /// inputs are exact. Without `ties`, no result is in the middle of two whole numbers.
+    pub(crate) fn rescale(&mut self, ties: bool) -> Result<(), String> {
+        let eighths = |x: &mut f32| *x = (*x * 8.0).round() / 8.0;
+        self.tensors.iter_mut().flatten().for_each(eighths);
+        let value = self.graph.outputs[0];
+        let shape = self.shape(value);
+        // One number for all channels, or one for each.
+        let maps = [RowMap::of_all(shape.len()), RowMap::of_channels(shape)];
+        let [factors, summands] = [0; 2].map(|_| maps[self.random.below(2)]);
+        let arrays = [(Role::Factors, factors), (Role::Biases, summands)];
+        let sizes = arrays.map(|(role, map)| (role, map.end(), 1, Some(map)));
+        let scaled = self
+            .graph
+            .push_mapped("rescaled", Op::Scale, &[value], &sizes)?;
+        let factors = (0..factors.end()).map(|i| if i % 3 == 0 { 0.5 } else { 2.0 });
+        self.tensors.push(factors.collect());
+        let mut summands = self.floats(summands.end(), 0.5);
+        let apart = if ties { 0.0 } else { 1.0 / 32.0 };
+        summands.iter_mut().for_each(|x| {
+            eighths(x);
+            *x += apart;
+        });
+        self.tensors.push(summands);
+        self.activation(scaled, Activation::Math(Math::Round))?;
+        Ok(())
     }
 
     fn combine(&mut self, arithmetic: Arithmetic, of: [usize; 2]) -> Result<usize, String> {
@@ -94,7 +128,7 @@ impl EdgeGraph {
         self.push(Op::Slice { axis, first, size }, &[value], &[])
     }
 
-    fn affine(&mut self, value: usize, outputs: usize) -> Result<usize, String> {
+    pub(crate) fn affine(&mut self, value: usize, outputs: usize) -> Result<usize, String> {
         let inputs = self.shape(value).len();
         let arrays = [(Role::Weights, outputs, inputs), (Role::Biases, outputs, 1)];
         self.push(Op::Affine, &[value], &arrays)

@@ -199,7 +199,9 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
             r.dimensions((Extent::Fixed(inner(p.h, sy)), Extent::Fixed(inner(p.w, sx))))
         }
         _ if r.elementwise() => (per_granule(granule * p.h), Extent::Fixed(1)),
-        Operation::Combine if call.sizes.alike => (per_granule(granule * p.h), Extent::Fixed(1)),
+        Operation::Combine | Operation::Scale if call.sizes.alike => {
+            (per_granule(granule * p.h), Extent::Fixed(1))
+        }
         Operation::Softmax => (Extent::Fixed(1), per_granule(granule * pixels)),
         Operation::Gather => (
             Extent::Fixed(call.sizes.moved[0].items()),
@@ -259,9 +261,9 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
             _ => 4,
         };
         match *arg {
-            // The constant holds the biases and the scales beside them.
-            Arg::Constant(i) if plan.constants[i].scales.is_some() => {
-                rows.next_multiple_of(BESIDE) * 2 * size
+            // The constant holds the biases and the numbers beside them.
+            Arg::Constant(i) if plan.constants[i].has_columns() => {
+                rows.next_multiple_of(BESIDE) * plan.constants[i].columns_of_biases() * size
             }
             _ => rows * cols * size,
         }

@@ -96,6 +96,16 @@ impl Check<'_> {
         if bytes != reads(step, |c| c.scales.is_some()) {
             self.say(step, "bytes without scales");
         }
+        let (rescales, compiled) = (reads(step, |c| c.rescale.is_some()), step.options.rescales);
+        if (rescales || compiled) && !(rescales && compiled && kernel.rescales()) {
+            self.say(
+                step,
+                "a scaling behind the layer that its kernel does not compute",
+            );
+        }
+        if step.options.rounds && !kernel.rounds() {
+            self.say(step, "does not round before its activation");
+        }
         let operands: Vec<(&str, &Arg)> = parameters.iter().map(|p| p.name).zip(args).collect();
         for &(name, arg) in &operands {
             self.operand(step, kernel, name, arg);
@@ -354,9 +364,9 @@ fn constant(
     let (size_rows, size_columns) = c.size;
     let (padded_rows, padded_columns) = c.padded;
     let least_columns = match &c.placing {
-        // The scales beside the biases add a column.
-        _ if c.scales.is_some() && c.layout == Layout::panels(BESIDE) => 2,
-        _ if c.scales.is_some() => usize::MAX,
+        // Each kind of numbers beside the biases adds a column.
+        _ if c.has_columns() && c.layout == Layout::panels(BESIDE) => c.columns_of_biases(),
+        _ if c.has_columns() => usize::MAX,
         Placing::Plain => size_columns,
         Placing::Columns(map) => map.end(),
     };
@@ -439,11 +449,17 @@ fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
     // A kernel that works element by element writes every row.
     let (image, shape) = geometry.output;
     let rows = image.first + (shape.h - 1) * image.line + shape.w * image.pixel;
-    let alike = step.operation == Operation::Combine && step.global.1 == Extent::Fixed(1);
-    (rows < written.padded_rows && !alike).then(|| {
+    (rows < written.padded_rows && !by_elements(step)).then(|| {
         let (name, all) = (&written.name, written.padded_rows);
         format!("writes {rows} rows of {name}, which has {all}: the others would hold anything")
     })
+}
+
+/// Returns true if each element of the result gets a work-item, because operands and result have
+/// one layout.
+fn by_elements(step: &Step) -> bool {
+    let one = step.global.1 == Extent::Fixed(1);
+    matches!(step.operation, Operation::Combine | Operation::Scale) && one
 }
 
 /// Returns an error if the work-items miss a row or a record. It tries batches of one record, of a
@@ -479,9 +495,7 @@ fn ranges(plan: &Plan, step: &Step, kernel: &Kernel) -> Option<String> {
             }
             _ if kernel.operation == Operation::ArgMax => (1, first),
             // Operands and result have one layout, and each element gets a work-item.
-            _ if kernel.operation == Operation::Combine && step.global.1 == Extent::Fixed(1) => {
-                (rows, first / step.problem.h)
-            }
+            _ if by_elements(step) => (rows, first / step.problem.h),
             _ if r.elementwise() => (rows, first / rows.max(1)),
             _ => (down * r.scale.0.max(1), along * r.scale.1.max(1) / pixels),
         };

@@ -274,9 +274,11 @@ impl<'l> Planner<'l> {
         let Chain {
             nodes,
             weighted: affine,
+            rescaled,
+            rounds,
             ..
         } = chain;
-        let last = nodes[nodes.len() - 1];
+        let (last, first_draft) = (nodes[nodes.len() - 1], self.drafts.len());
         match *affine {
             [] => self.in_place(kernel, i, Vec::new()),
             _ if kernel.takes_all() => self.all(kernel, affine),
@@ -305,6 +307,10 @@ impl<'l> Planner<'l> {
                 }
             }
             _ => self.product(kernel, last, affine),
+        }
+        // A layer that is split has two steps, which share the biases and all numbers beside them.
+        for draft in &mut self.drafts[first_draft..] {
+            (draft.rescaled, draft.rounds) = (rescaled, rounds);
         }
         nodes
     }

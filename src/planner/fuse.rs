@@ -13,6 +13,8 @@ pub(super) struct Chain {
     pub(crate) weighted: Vec<(usize, Activation)>,
     /// The addition node that the launch also computes, and the value that it adds to the sums.
     pub(crate) added: Option<(usize, usize)>,
+    /// The `Scale` node behind a layer that the launch also computes.
+    pub(crate) rescaled: Option<usize>,
     /// True if the launch rounds to whole numbers before the activation.
     pub(crate) rounds: bool,
 }
@@ -60,6 +62,7 @@ pub(super) fn chain(
         chain.added = chain.added.or(other.map(|value| (node, value)));
         chain.nodes.push(node);
         match (graph.nodes[node].op, chain.weighted.last_mut()) {
+            (Op::Scale, _) if what == Covered::Rescale => chain.rescaled = Some(node),
             (
                 Op::Affine | Op::Convolution { .. } | Op::Scale | Op::PRelu | Op::Resample { .. },
                 _,

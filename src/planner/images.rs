@@ -273,6 +273,7 @@ impl<'l> Planner<'l> {
             nodes,
             weighted,
             added,
+            rescaled,
             rounds,
         } = chain;
         let (node, last) = (&graph.nodes[i], nodes[nodes.len() - 1]);
@@ -296,6 +297,7 @@ impl<'l> Planner<'l> {
             }
             self.drafts.push(Draft {
                 activation,
+                rescaled,
                 rounds,
                 first: i,
                 weighted,

@@ -256,6 +256,8 @@ type Reader = (usize, Operation);
 struct Draft<'l> {
     kernel: &'l Kernel,
     activation: Activation,
+    /// The `Scale` node behind a layer that is fused into the step.
+    rescaled: Option<usize>,
     /// True if the step rounds to whole numbers before the activation.
     rounds: bool,
     /// The last graph node that the step computes. The arg-max is no node, so its step has the
@@ -300,6 +302,7 @@ impl<'l> Draft<'l> {
         Draft {
             kernel,
             activation: Activation::None,
+            rescaled: None,
             rounds: false,
             node,
             first: node,

@@ -7,7 +7,10 @@ use crate::ir::layout::Layout;
 use crate::ir::network::{Kind, Network, Precision};
 use crate::ir::op::{Activation, Arithmetic, Op};
 use crate::ir::options::{Function, LayerOptions, LayersOptions, Places, StepOptions};
-use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Placing, Plan, Role, Step, places};
+use crate::ir::plan::{
+    Arg, Buffer, BufferRole, Constant, Placing, Plan, Rescaling, Role, Step, columns_of_biases,
+    places,
+};
 use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved, RowMap};
 use crate::registry::{Holds, Kernel, Operand, Operation, Parameter, Problem, lcm};
@@ -168,12 +171,8 @@ impl Planner<'_> {
         self.check_kernel(d, sizes.problem);
         let classes = buffers.iter().position(|b| b.role == BufferRole::Classes);
         let op = self.network.graph.nodes.get(d.first).map(|n| n.op);
-        let mut options = StepOptions {
-            function: op.map_or(Function::Only, |op| function_of(d.kernel.operation, op)),
-            adds: d.added.is_some(),
-            rounds: d.rounds,
-            ..places_of(d.kernel, [b, r], sizes.alike, padded_batch)
-        };
+        let places = places_of(d.kernel, [b, r], sizes.alike, padded_batch);
+        let mut options = options_of(d, op, places);
         let call = Call {
             kernel: d.kernel,
             group: self.recipe.group(d.kernel),
@@ -257,7 +256,10 @@ impl Planner<'_> {
             middle: self.middle(d),
             parts,
             second: second.map_or(0, |s| s.padded_rows),
-            alike: second.is_some_and(|second| self.stored_alike(d, [b, second], r)),
+            alike: match second {
+                Some(second) => self.stored_alike(d, [b, second], r),
+                None => self.scaled_alike(d, b, r),
+            },
             moved: d.moved.map(|m| moved_rows(d.kernel.operation, m, r)),
             geometry: d.geometry.map(|geometry| geometry_in(geometry, r)),
             product: d.product,
@@ -296,6 +298,21 @@ impl Planner<'_> {
             && from == to
             && operands.into_iter().all(same)
             && !grouped
+    }
+
+    /// Returns true if a kernel may scale its operand element by element, padding included. All
+    /// elements have one factor and one summand, and records are outermost in memory.
+    fn scaled_alike(&self, d: &Draft<'_>, b: &Buffer, r: &Buffer) -> bool {
+        let uniform = |moved: &Moved| {
+            let mut loops = moved.from.loops.iter();
+            loops.all(|&(turns, step)| turns == 1 || step == 0)
+        };
+        d.kernel.operation == Operation::Scale
+            && d.kernel.source.is_some()
+            && d.moved.iter().all(uniform)
+            && (&b.layout, b.padded_rows) == (&r.layout, r.padded_rows)
+            && r.layout.column_prefix().is_some()
+            && self.recipe.group(d.kernel).is_none()
     }
 
     /// Returns rows and columns of the weights of a convolution, padded for its kernel, or of the
@@ -391,12 +408,19 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
     // A reduce kernel is chosen to expect the weight format of the kernel before it.
     let precision = d.kernel.restrictions.weights(network.weights);
     let image = operand.name == "a" && d.kernel.restrictions.a.as_ref().is_some_and(|a| a.image);
+    let rescale = d.rescaled.filter(|_| role == Role::Biases).map(|node| {
+        let tensors = &network.graph.nodes[node].tensors;
+        Rescaling {
+            factors: tensors[0],
+            summands: tensors[1],
+        }
+    });
     Constant {
         placing,
         image,
         ..constant(
             network,
-            node,
+            (node, rescale),
             role,
             padded,
             d.kernel.layout(operand),
@@ -406,10 +430,11 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
 }
 
 /// Returns the constant of a node's array with this role. `layout` and `precision` are for weights.
-/// Biases beside byte weights get a second column for the scales.
+/// Biases get further columns for the scales of byte weights, and for the scaling `rescale` behind
+/// the layer.
 fn constant(
     network: &Network,
-    node: usize,
+    (node, rescale): (usize, Option<Rescaling>),
     role: Role,
     padded: (usize, usize),
     layout: Layout,
@@ -419,24 +444,25 @@ fn constant(
     let tensor = node.tensors[usize::from(role == Role::Biases)];
     let (name, t) = (node.name.clone(), &network.graph.tensors[tensor]);
     let (size, placing) = ((t.rows, t.cols), Placing::Plain);
-    let (padded, layout, precision, scales) = match (role, precision) {
-        (Role::Weights, _) => (padded, layout, precision, None),
-        (Role::Biases, Precision::I8) => {
-            let padded = (padded.0.next_multiple_of(BESIDE), 2);
-            (
-                padded,
-                Layout::panels(BESIDE),
-                Precision::F32,
-                Some(node.tensors[0]),
-            )
-        }
-        (Role::Biases | Role::Factors, _) => ((padded.0, 1), Layout::C, Precision::F32, None),
-        (Role::Taps, _) => (padded, Layout::R, Precision::F32, None),
+    let bytes = role == Role::Biases && precision == Precision::I8;
+    let scales = bytes.then(|| node.tensors[0]);
+    let (rows, _) = padded;
+    let (padded, layout, precision) = match role {
+        Role::Weights => (padded, layout, precision),
+        Role::Biases | Role::Factors => match columns_of_biases(scales, rescale) {
+            1 => ((rows, 1), Layout::C, Precision::F32),
+            columns => {
+                let padded = (rows.next_multiple_of(BESIDE), columns);
+                (padded, Layout::panels(BESIDE), Precision::F32)
+            }
+        },
+        Role::Taps => (padded, Layout::R, Precision::F32),
     };
     Constant {
         name,
         tensor,
         scales,
+        rescale,
         role,
         placing,
         size,
@@ -462,9 +488,15 @@ fn intern_constant(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant)
             other.tensor,
             other.role,
             other.precision,
-            other.scales,
+            (other.scales, other.rescale),
             other.image,
-        ) == (tensor, role, precision, constant.scales, constant.image);
+        ) == (
+            tensor,
+            role,
+            precision,
+            (constant.scales, constant.rescale),
+            constant.image,
+        );
         let rows = other.layout == constant.layout || panel(kernel, other).is_some();
         let fits = other.padded.0 >= constant.padded.0 && other.padded.1 == constant.padded.1;
         // Nodes may share an array. Its constant has the name of the first node, so names are not
@@ -522,6 +554,17 @@ fn places_of(kernel: &Kernel, [b, r]: [&Buffer; 2], alike: bool, columns: usize)
             .then(|| b.layout.row_step(b.padded_rows, columns))
             .flatten(),
         ..StepOptions::default()
+    }
+}
+
+/// Returns the options of a draft whose first node computes `op`. `places` has those for layouts.
+fn options_of(d: &Draft<'_>, op: Option<Op>, places: StepOptions) -> StepOptions {
+    StepOptions {
+        function: op.map_or(Function::Only, |op| function_of(d.kernel.operation, op)),
+        adds: d.added.is_some(),
+        rescales: d.rescaled.is_some(),
+        rounds: d.rounds,
+        ..places
     }
 }
 
@@ -621,6 +664,7 @@ fn layers_constants(
         let h = outputs.next_multiple_of(a.row_align);
         indices.push([Role::Weights, Role::Biases].map(|role| {
             let layout = a.representation.clone().unwrap_or(Layout::R);
+            let node = (node, None);
             let mut constant = constant(network, node, role, (h, l), layout, precision);
             // Columns of the first layer's weights follow the elements of the input.
             if role == Role::Weights && n == 0 {

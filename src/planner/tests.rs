@@ -1227,16 +1227,21 @@ fn a_full_batch_has_no_tiles_without_records() {
     assert!(tiled > 10, "{tiled}");
 }
 
-/// A rounding and its limits are part of the scaling's step on the host engine. Kernels for OpenCL
-/// have steps of their own for them.
+/// On OpenCL devices, the step of a convolution also computes the scaling, rounding and clipping
+/// behind it. In the host engine's plan they are one step, which the engine joins with the layer's.
 #[test]
-fn only_the_host_engine_rounds_within_a_step() {
+fn a_scaling_and_its_rounding_are_part_of_a_step() {
     let mut network = convolution(16, 4);
     network.output.kind = Kind::Values;
     let first = network.graph.nodes[0].output;
-    let arrays = [(Role::Factors, 16, 1), (Role::Biases, 16, 1)];
     let graph = &mut network.graph;
-    let scaled = graph.push("scaled", Op::Scale, &[first], &arrays).unwrap();
+    let shape = graph.values[first].shape;
+    let arrays = [
+        (Role::Factors, 16, 1, Some(RowMap::of_channels(shape))),
+        (Role::Biases, 1, 1, Some(RowMap::of_all(shape.len()))),
+    ];
+    let scaled = graph.push_mapped("scaled", Op::Scale, &[first], &arrays);
+    let scaled = scaled.unwrap();
     let round = Op::Activation(Activation::Math(Math::Round));
     let whole = graph.push("whole", round, &[scaled], &[]).unwrap();
     let clip = Activation::Clip {
@@ -1247,14 +1252,29 @@ fn only_the_host_engine_rounds_within_a_step() {
         .push("limited", Op::Activation(clip), &[whole], &[])
         .unwrap();
     for recipe in library().plans.iter() {
-        let plan = plan(&network, recipe, library(), Some(24)).unwrap();
-        let scale = |s: &&Step| s.operation == Operation::Scale;
-        let step = plan.full().iter().find(scale).unwrap();
-        let host = recipe.engine == EngineKind::Host;
-        assert_eq!(step.options.rounds, host, "{}", recipe.name);
-        assert_eq!(step.activation == clip, host, "{}", recipe.name);
-        let apart = |s: &&Step| s.operation == Operation::Activation;
-        let apart = plan.full().iter().filter(apart).count();
-        assert_eq!(apart == 0, host, "{}", recipe.name);
+        for weights in Precision::ALL {
+            network.weights = weights;
+            let Ok(plan) = plan(&network, recipe, library(), Some(24)) else {
+                assert_ne!(weights, Precision::F32, "{}", recipe.name);
+                continue;
+            };
+            let host = recipe.engine == EngineKind::Host;
+            let finishes = |s: &&Step| s.options.rounds;
+            let step = plan.full().iter().find(finishes).unwrap();
+            let operation = match host {
+                true => Operation::Scale,
+                false => Operation::Convolution,
+            };
+            assert_eq!(step.operation, operation, "{}", recipe.name);
+            assert_eq!(step.options.rescales, !host, "{}", recipe.name);
+            assert_eq!(step.activation, clip, "{}", recipe.name);
+            let convolution = |s: &&Step| s.operation == Operation::Convolution;
+            let convolution = plan.full().iter().find(convolution).unwrap();
+            let constants = plan.constants_of(convolution);
+            let columns = constants.map(|c| c.columns_of_biases()).max();
+            let scales = usize::from(weights == Precision::I8);
+            let rescaled = if host { 0 } else { 2 };
+            assert_eq!(columns, Some(1 + scales + rescaled), "{}", recipe.name);
+        }
     }
 }

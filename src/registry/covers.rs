@@ -3,6 +3,7 @@
 use super::{Holds, Kernel, LeadingArgument, Operation, Parameter};
 use crate::ir::graph::{Graph, Node};
 use crate::ir::op::{Activation, Arithmetic, Math, Op};
+use crate::ir::view::RowMap;
 use std::borrow::Cow;
 
 /// A kind of node that kernels compute.
@@ -18,6 +19,8 @@ pub(crate) enum Covered {
     Pool,
     /// A node `Op::Scale` or `Op::PRelu`.
     Scale,
+    /// A node `Op::Scale` behind a layer, with a factor and a summand for each channel or for all.
+    Rescale,
     /// An element-wise operation on two values.
     Combine,
     /// The sum of two values. The kernel computes one of them and reads the other.
@@ -49,6 +52,7 @@ impl Covered {
             ("depthwise_convolution", Covered::Depthwise),
             ("pool", Covered::Pool),
             ("scale", Covered::Scale),
+            ("rescale", Covered::Rescale),
             ("combine", Covered::Combine),
             ("add", Covered::Add),
             ("resample", Covered::Resample),
@@ -83,6 +87,7 @@ impl Covered {
             }
             Covered::Pool => matches!(node.op, Op::Pool { .. }),
             Covered::Scale => matches!(node.op, Op::Scale | Op::PRelu),
+            Covered::Rescale => node.op == Op::Scale && rescales(graph, node),
             Covered::Combine => matches!(node.op, Op::Combine(_)),
             Covered::Add => node.op == Op::Combine(Arithmetic::Add),
             Covered::Resample => matches!(node.op, Op::Resample { .. }),
@@ -112,6 +117,23 @@ impl Covered {
             Covered::Affine | Covered::Convolution | Covered::Dense | Covered::Depthwise
         )
     }
+}
+
+/// Returns true if a `Scale` node has a factor and a summand for each channel, or one for all
+/// channels.
+fn rescales(graph: &Graph, node: &Node) -> bool {
+    let shape = graph.values[node.inputs[0]].shape;
+    let each = [
+        (RowMap::of_channels(shape), shape.c),
+        (RowMap::of_all(shape.len()), 1),
+    ];
+    let fits = |&t: &usize| {
+        let array = &graph.tensors[t];
+        let size = array.rows * array.cols;
+        each.iter()
+            .any(|(map, numbers)| array.map == Some(*map) && size == *numbers)
+    };
+    node.tensors.len() == 2 && node.tensors.iter().all(fits)
 }
 
 /// A node of [`Covers::chain`].
@@ -172,8 +194,13 @@ impl Kernel {
         self.nodes().any(Covered::activates)
     }
 
+    /// True if the kernel can also compute a scaling behind its layer.
+    pub(crate) fn rescales(&self) -> bool {
+        self.epilogue.contains(&Covered::Rescale)
+    }
+
     /// True if the kernel can round to whole numbers, before an activation that may follow.
-    fn rounds(&self) -> bool {
+    pub(crate) fn rounds(&self) -> bool {
         self.epilogue.contains(&ROUNDING)
     }
 
@@ -315,18 +342,31 @@ impl Kernel {
         if weighted == 0 && !self.epilogue.is_empty() && !ends {
             return Err(format!("{name} covers no other node and has no epilogue"));
         }
-        let mut behind = self.epilogue.iter().skip(usize::from(self.adds()));
-        if !behind.all(|c| c.activates()) {
-            return Err("an epilogue is an activation, or \"add\" and an activation".into());
+        let order = |c: &Covered| match c {
+            Covered::Rescale => Some(0),
+            &ROUNDING => Some(1),
+            Covered::Add => Some(2),
+            c if c.activates() => Some(3),
+            _ => None,
+        };
+        let places: Option<Vec<u8>> = self.epilogue.iter().map(order).collect();
+        if !places.is_some_and(|p| p.is_sorted_by(|a, b| a < b || (a, b) == (&3, &3))) {
+            return Err(
+                "an epilogue may have \"rescale\", \"round\", \"add\" and an activation, in this \
+                 order"
+                    .into(),
+            );
+        }
+        if self.rescales() && !self.restrictions.bytes {
+            return Err(
+                "only kernels that take weights as bytes find a scaling beside their biases".into(),
+            );
         }
         let operands = self.operation.parameters();
         let no_operand = operands.len() == self.parameters().len() || self.takes_hidden();
         let in_chain = self.covers.chain.iter().any(|c| c.node == Covered::Add);
         if self.adds() && no_operand || in_chain {
             return Err(format!("{name} has no operand for what it adds"));
-        }
-        if self.rounds() && self.source.is_some() {
-            return Err("only kernels of the host engine round before an activation".into());
         }
         let rounding = usize::from(self.rounds());
         if self.nodes().filter(|c| c.activates()).count() > 1 + rounding {

@@ -13,7 +13,7 @@ variants! {
     }
     Covered {
         Affine, Convolution, Dense, Depthwise, Pool, Scale, Combine, Add, Softmax, Activation,
-        Function, Only(activation), Resample, Product
+        Function, Only(activation), Resample, Product, Rescale
     }
 }
 

@@ -403,14 +403,18 @@ impl<'p> Call<'p> {
         }
     }
 
+    /// Returns the nearest whole number if the step rounds, otherwise `x`.
+    pub(super) fn rounded(&self, x: f64) -> f64 {
+        match self.step.options.rounds {
+            true => Activation::Math(Math::Round).apply(x),
+            false => x,
+        }
+    }
+
     /// Returns the result for a number: it is rounded if the step rounds, and then the activation
     /// is applied.
     pub(super) fn finished(&self, x: f64) -> f64 {
-        let whole = match self.step.options.rounds {
-            true => Activation::Math(Math::Round).apply(x),
-            false => x,
-        };
-        self.activation().apply(whole)
+        self.activation().apply(self.rounded(x))
     }
 
     pub(super) fn all_items(&self) -> usize {

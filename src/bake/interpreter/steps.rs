@@ -37,13 +37,28 @@ pub(super) struct Machine<'p> {
     columns: Vec<usize>,
 }
 
-/// The weights of a layer row by row. A row's sum is multiplied by its scale, then its bias is
-/// added.
+/// The weights of a layer row by row, and the numbers of each row.
 struct Layer {
     weights: Vec<f32>,
     depth: usize,
+    rows: RowNumbers,
+}
+
+/// The numbers that a kernel finishes the sums of rows with. A sum is multiplied by its scale, and
+/// its bias is added. Then follow the factor and the summand of a scaling behind the layer.
+#[derive(Default)]
+struct RowNumbers {
     bias: Vec<f64>,
     scale: Vec<f64>,
+    factor: Vec<f64>,
+    summand: Vec<f64>,
+}
+
+impl RowNumbers {
+    /// Returns the result of a row for its sum of products.
+    fn finished(&self, row: usize, sum: f64) -> f64 {
+        (sum * self.scale[row] + self.bias[row]) * self.factor[row] + self.summand[row]
+    }
 }
 
 impl Layer {
@@ -84,20 +99,16 @@ impl Layer {
             .collect()
     }
 
-    /// Returns the results of all rows for each column: sums, then scale, bias and activation.
-    fn results(&self, columns: &[Vec<f64>], activation: Activation) -> Vec<Vec<f64>> {
+    /// Returns the results of all rows for each column: sums, the numbers of their rows, and then
+    /// `finish`.
+    fn results(&self, columns: &[Vec<f64>], finish: impl Fn(f64) -> f64) -> Vec<Vec<f64>> {
         let mut all = self.sums(columns, 0..self.depth);
         for values in &mut all {
             for (row, x) in values.iter_mut().enumerate() {
-                *x = activation.apply(self.biased(row, *x));
+                *x = finish(self.rows.finished(row, *x));
             }
         }
         all
-    }
-
-    /// Returns the sum of a row with its scale and bias.
-    fn biased(&self, row: usize, sum: f64) -> f64 {
-        sum * self.scale[row] + self.bias[row]
     }
 }
 
@@ -369,28 +380,37 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Returns the biases and the scales of `rows` rows. All scales are 1 if the weights have none.
-    fn beside(
-        &self,
-        call: &Call<'_>,
-        name: &str,
-        rows: usize,
-    ) -> Result<(Vec<f64>, Vec<f64>), String> {
+    /// Returns the biases of `rows` rows and the numbers beside them. Without scales and without a
+    /// scaling behind the layer, all scales and factors are 1.
+    fn beside(&self, call: &Call<'_>, name: &str, rows: usize) -> Result<RowNumbers, String> {
         let Some((_, Arg::Constant(i))) = call.operand(name) else {
             return Err(format!("operand {name} is no constant"));
         };
-        let wide = |numbers: Vec<f32>| numbers.into_iter().map(f64::from).collect();
-        if call.stored != Precision::I8 {
-            return Ok((
-                wide(self.numbers(i, Precision::F32, rows, |n| n)?),
-                vec![1.0; rows],
-            ));
-        }
+        let (bytes, rescales) = (
+            call.stored == Precision::I8,
+            call.option("RESCALE").is_some(),
+        );
+        let columns = 1 + usize::from(bytes) + 2 * usize::from(rescales);
         let part = |column: usize| {
-            let at = move |n: usize| n / BESIDE * (2 * BESIDE) + column * BESIDE + n % BESIDE;
-            self.numbers(i, Precision::F32, rows, at).map(wide)
+            let at = move |n: usize| match columns {
+                1 => n,
+                _ => (n / BESIDE * columns + column) * BESIDE + n % BESIDE,
+            };
+            let numbers = self.numbers(i, Precision::F32, rows, at)?;
+            Ok::<Vec<f64>, String>(numbers.into_iter().map(f64::from).collect())
         };
-        Ok((part(0)?, part(1)?))
+        Ok(RowNumbers {
+            bias: part(0)?,
+            scale: if bytes { part(1)? } else { vec![1.0; rows] },
+            factor: match rescales {
+                true => part(columns - 2)?,
+                false => vec![1.0; rows],
+            },
+            summand: match rescales {
+                true => part(columns - 1)?,
+                false => vec![0.0; rows],
+            },
+        })
     }
 
     /// Returns the weights, biases and scales of `rows` rows.
@@ -401,13 +421,10 @@ impl<'p> Machine<'p> {
         layout: &Layout,
         (rows, depth): (usize, usize),
     ) -> Result<Layer, String> {
-        let weights = self.weights(call, name, layout, (rows, depth))?;
-        let (bias, scale) = self.beside(call, bias, rows)?;
         Ok(Layer {
-            weights,
+            weights: self.weights(call, name, layout, (rows, depth))?,
             depth,
-            bias,
-            scale,
+            rows: self.beside(call, bias, rows)?,
         })
     }
 
@@ -522,15 +539,13 @@ impl<'p> Machine<'p> {
         let high = if image { c.padded.0.max(h) } else { h };
         let mut weights = self.weights(call, "a", &layout, (high, l))?;
         weights.truncate(h * l);
-        let (bias, scale) = match affine && parts == 1 {
-            true => self.beside(call, "bias", h)?,
-            false => (Vec::new(), Vec::new()),
-        };
         let layer = Layer {
             weights,
             depth: l,
-            bias,
-            scale,
+            rows: match affine && parts == 1 {
+                true => self.beside(call, "bias", h)?,
+                false => RowNumbers::default(),
+            },
         };
         // The host engine reads no padding rows.
         let terms = if call.host {
@@ -540,7 +555,7 @@ impl<'p> Machine<'p> {
         };
         let mut columns = self.read(call, "b", Some(terms))?;
         columns.iter_mut().for_each(|x| x.resize(l, 0.0));
-        let (activation, rows) = (call.activation(), call.rows(h)?);
+        let rows = call.rows(h)?;
         // Work-groups share whole blocks of the common dimension evenly.
         let block = if parts > 1 { call.known("BK")? } else { 1 };
         let depth = l.div_ceil(block).div_ceil(parts) * block;
@@ -557,7 +572,7 @@ impl<'p> Machine<'p> {
                 }
                 for (row, &sum) in sums[n][..rows].iter().enumerate() {
                     let number = match (affine, parts) {
-                        (true, 1) => activation.apply(layer.biased(row, sum)),
+                        (true, 1) => call.finished(layer.rows.finished(row, sum)),
                         (true, _) => sum,
                         (false, _) => {
                             let before = old.as_ref().map_or(0.0, |old| call.beta * old[n][row]);
@@ -577,7 +592,7 @@ impl<'p> Machine<'p> {
         let columns = self.read(call, "r", call.size(LeadingArgument::Height))?;
         let rows = columns.first().map_or(0, Vec::len);
         let computed = call.rows(rows)?;
-        let (bias, _) = self.beside(call, "bias", computed)?;
+        let RowNumbers { bias, .. } = self.beside(call, "bias", computed)?;
         let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
         self.write(call, Some(rows), |n, result| {
             if reached[n] {
@@ -605,12 +620,11 @@ impl<'p> Machine<'p> {
             call.needed(LeadingArgument::Height)?,
         );
         let sums = Self::added(&self.read(call, "b", Some(h * parts))?, parts, h);
-        let (bias, scale) = self.beside(call, "bias", h)?;
-        let (activation, rows) = (call.activation(), call.rows(h)?);
+        let (numbers, rows) = (self.beside(call, "bias", h)?, call.rows(h)?);
         let reached: Vec<bool> = (0..sums.len()).map(|n| self.reaches(call, n)).collect();
         self.write(call, Some(h), |n, result| {
             for row in (0..rows).filter(|_| reached[n]) {
-                result[row] = activation.apply(sums[n][row] * scale[row] + bias[row]);
+                result[row] = call.finished(numbers.finished(row, sums[n][row]));
             }
             Ok(())
         })
@@ -631,7 +645,7 @@ impl<'p> Machine<'p> {
         let reached: Vec<bool> = (0..sums.len()).map(|n| self.reaches(call, n)).collect();
         self.write(call, Some(h), |n, result| {
             for row in (0..rows).filter(|_| reached[n]) {
-                result[row] = layer.biased(row, sums[n][row]);
+                result[row] = layer.rows.finished(row, sums[n][row]);
             }
             Ok(())
         })
@@ -647,7 +661,7 @@ impl<'p> Machine<'p> {
         let layout = self.layout_of_weights(call)?;
         let first = self.layer(call, ("a", "bias"), &layout, (m, l))?;
         let columns = self.read(call, "b", Some(l))?;
-        let middle = first.results(&columns, call.activation());
+        let middle = first.results(&columns, |x| call.activation().apply(x));
         self.narrow(call, &middle, h, m)
     }
 
@@ -659,13 +673,10 @@ impl<'p> Machine<'p> {
             call.needed(LeadingArgument::Parts)?,
         );
         let mut middle = Self::added(&self.read(call, "b", Some(l * parts))?, parts, l);
-        let (bias, scale) = self.beside(call, "bias", l)?;
-        let activation = call.activation();
+        let (numbers, activation) = (self.beside(call, "bias", l)?, call.activation());
         for values in &mut middle {
-            values
-                .iter_mut()
-                .enumerate()
-                .for_each(|(k, x)| *x = activation.apply(*x * scale[k] + bias[k]));
+            let each = values.iter_mut().enumerate();
+            each.for_each(|(k, x)| *x = activation.apply(numbers.finished(k, *x)));
         }
         self.narrow(call, &middle, h, l)
     }
@@ -720,8 +731,12 @@ impl<'p> Machine<'p> {
         Ok(Layer {
             weights,
             depth: terms,
-            bias,
-            scale,
+            rows: RowNumbers {
+                bias,
+                scale,
+                factor: vec![1.0; rows],
+                summand: vec![0.0; rows],
+            },
         })
     }
 
@@ -782,8 +797,8 @@ impl<'p> Machine<'p> {
                 ));
             }
             columns.iter_mut().for_each(|x| x.truncate(terms));
-            let values = layer.results(&columns, activation);
-            let count = layer.bias.len();
+            let values = layer.results(&columns, |x| activation.apply(x));
+            let count = layer.rows.bias.len();
             let start = match few {
                 true => 0,
                 false => call.known(&format!("S{n}"))? / unit,
@@ -970,7 +985,8 @@ impl<'p> Machine<'p> {
         for (n, sums) in all.iter_mut().enumerate() {
             for (line, sums) in sums.chunks_exact_mut(of_output.max(of_pixel)).enumerate() {
                 for (at, sum) in sums.iter_mut().enumerate() {
-                    *sum = layer.biased(if depthwise { at } else { line }, *sum);
+                    let row = if depthwise { at } else { line };
+                    *sum = call.rounded(layer.rows.finished(row, *sum));
                 }
             }
             if let Some(added) = &added {
@@ -1174,15 +1190,28 @@ impl<'p> Machine<'p> {
             _ => Err(format!("operand {name} is no constant")),
         };
         let (factors, summands) = (constant("factors")?, constant("bias")?);
-        let rows = call.rows(h)?;
-        let reached: Vec<bool> = (0..columns.len()).map(|n| self.reaches(call, n)).collect();
+        let alike = call.option("ALIKE").is_some();
+        let rows = if alike { h } else { call.rows(h)? };
+        let matrix = self.matrix(call, "r", None)?;
+        // Element by element, work-items count the numbers of the matrix.
+        let reached: Vec<bool> = (0..columns.len())
+            .map(|n| match alike {
+                true => matrix
+                    .place(n, rows - 1)
+                    .is_ok_and(|at| at < call.all_items()),
+                false => self.reaches(call, n),
+            })
+            .collect();
         let number = |array: &[f32], i: usize, name: &str| match array.get(i) {
             Some(&x) => Ok(f64::from(x)),
             None => Err(format!("reads number {i} of {} {name}", array.len())),
         };
         self.write(call, Some(h), |n, result| {
             for item in (0..rows).filter(|_| reached[n]) {
-                let (element, row) = factors_of.to(item);
+                let (element, row) = match alike {
+                    true => (Some(0), item),
+                    false => factors_of.to(item),
+                };
                 let mut x = 0.0;
                 if let Some(element) = element {
                     x = *columns[n]

@@ -44,13 +44,17 @@ impl Lab {
         if nodes::of_image(entry.operation) {
             return self.check_nodes(entry, group);
         }
-        if !takes_any_layouts(entry) {
-            return self.check_layouts(entry, group, 0);
-        }
         let mut worst = 0.0f64;
-        for (i, (from, to)) in problems::layouts(entry).iter().enumerate() {
-            let entry = with_layouts(entry, from, to);
-            worst = worst.max(self.check_layouts(&entry, group, i)?);
+        if takes_any_layouts(entry) {
+            for (i, (from, to)) in problems::layouts(entry).iter().enumerate() {
+                let entry = with_layouts(entry, from, to);
+                worst = worst.max(self.check_layouts(&entry, group, i)?);
+            }
+        } else {
+            worst = self.check_layouts(entry, group, 0)?;
+        }
+        if entry.rescales() {
+            worst = worst.max(self.check_rescaled(entry, group)?);
         }
         Ok(worst)
     }

@@ -6,7 +6,7 @@ use super::{Lab, Trouble, WorkGroup, recipe, scalar};
 use crate::baked::{library, network};
 use crate::cl::bytes_of;
 use crate::engine::model::{Model, bytes};
-use crate::ir::graph::Tensors;
+use crate::ir::graph::{Shape, Tensors};
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::ir::op::Op;
 use crate::ir::plan::{Arg, Buffer as PlanBuffer, BufferRole, Step};
@@ -38,6 +38,10 @@ const OTHERS: [&str; 7] = [
     "activation_unbound",
 ];
 
+/// Inputs and outputs of the layers that are checked with a scaling behind them. The sums of the
+/// larger ones are split into parts, by kernels that do so.
+const SIZES: [(usize, usize); 6] = [(1, 1), (20, 7), (150, 33), (300, 70), (700, 10), (700, 140)];
+
 /// Records of a launch. The number is larger than the columns of a chunk in any layout here.
 const RECORDS: usize = 17;
 
@@ -57,6 +61,20 @@ pub(crate) fn of_image(operation: Operation) -> bool {
     )
 }
 
+/// Returns the name of a kernel whose work-groups share the common dimension of a layer, and whose
+/// parts `reduce` adds up.
+fn partial_sums_for(reduce: &Entry) -> Option<&'static str> {
+    let layout = |k: &Entry| {
+        let r = k.restrictions.r.as_ref();
+        r.and_then(|o| o.representation.clone())
+    };
+    let fits = |k: &&Entry| {
+        let splits = k.operation == Operation::Affine && k.restrictions.split > 1;
+        splits && !k.restrictions.needs.warp && layout(k) == layout(reduce)
+    };
+    library().kernels.iter().find(fits).map(|k| &*k.codename)
+}
+
 /// A kernel that is checked in the plan of a graph.
 struct GraphCase<'a> {
     entry: &'a Entry,
@@ -65,6 +83,8 @@ struct GraphCase<'a> {
     model: Model,
     tensors: Tensors,
     canaries: bool,
+    /// True if the graph ends with a rounding, so its inputs are whole numbers.
+    rescaled: bool,
 }
 
 /// The outcome of a graph that ran, or whose inputs were hashed.
@@ -73,6 +93,8 @@ struct GraphResult {
     error: f64,
     /// True if the kernel adds a second operand to its sums in this graph.
     adds: bool,
+    /// True if the kernel also computes a scaling behind its layer in this graph.
+    rescales: bool,
 }
 
 impl Lab {
@@ -80,12 +102,19 @@ impl Lab {
     /// in units of the bound.
     pub(super) fn check_nodes(&mut self, entry: &Entry, group: WorkGroup) -> Result<f64, Trouble> {
         let any = entry.options_of_layouts();
-        let (mut worst, mut runs, mut added) = (0.0f64, 0, false);
+        let (mut worst, mut runs, mut added, mut scaled) = (0.0f64, 0, false, false);
         for (i, (name, mut builder)) in edges::single().into_iter().enumerate() {
             // The index of the graph chooses an activation behind it and the layouts. So every
             // activation and every layout has its turn.
             let activations = entry.activations();
             let n = i % (activations.len() + 1);
+            let rescaled = entry.rescales() && i % 2 == 0;
+            let weights = entry.restrictions.weights(Precision::ALL[i % 3]);
+            if rescaled {
+                builder
+                    .rescale(weights != Precision::I8)
+                    .map_err(Trouble::Wrong)?;
+            }
             if let Some(&a) = n.checked_sub(1).and_then(|n| activations.get(n)) {
                 let value = builder.graph.outputs[0];
                 let pushed = builder
@@ -94,17 +123,22 @@ impl Lab {
                 pushed.map_err(Trouble::Wrong)?;
             }
             let family = any.then(|| FAMILIES[i % FAMILIES.len()]);
-            let weights = entry.restrictions.weights(Precision::ALL[i % 3]);
             let canaries = !self.simulated && i % 4 > 0;
             let shape = builder.graph.values[0].shape;
             let what = format!("{name}, {shape}, {}", family.unwrap_or("its own layouts"));
             let case = GraphCase::new(entry, group, family, what, builder, weights, canaries)?;
             if let Some(case) = case {
-                let result = self.run_graph(&case)?;
+                let result = self.run_graph(&GraphCase { rescaled, ..case })?;
                 worst = worst.max(result.error);
                 runs += 1;
                 added |= result.adds;
+                scaled |= result.rescales;
             }
+        }
+        if entry.rescales() && !scaled {
+            return Err(Trouble::Wrong(
+                "no graph of the checks has it compute a scaling".into(),
+            ));
         }
         if entry.adds() && !added {
             return Err(Trouble::Wrong(
@@ -117,11 +151,64 @@ impl Lab {
         Ok(worst)
     }
 
+    /// Checks a kernel of affine layers with a scaling and a rounding behind the layer. Also checks
+    /// kernels that add up the parts of sums. Returns the largest error in units of the bound.
+    pub(super) fn check_rescaled(
+        &mut self,
+        entry: &Entry,
+        group: WorkGroup,
+    ) -> Result<f64, Trouble> {
+        // A reduce kernel needs the sums of a kernel whose work-groups share the common dimension.
+        let sums = (entry.operation == Operation::Reduce).then(|| partial_sums_for(entry));
+        let (mut worst, mut scaled) = (0.0f64, false);
+        for (i, (inputs, outputs)) in SIZES.into_iter().enumerate() {
+            // The scales of byte weights may be no powers of two, and sums are then not exact.
+            let weights = entry.restrictions.weights(Precision::ALL[i % 3]);
+            let mut builder = EdgeGraph::new(Shape::vector(inputs), i as u64);
+            let pushed = builder
+                .affine(0, outputs)
+                .and_then(|_| builder.rescale(weights != Precision::I8))
+                .and_then(|()| match entry.activations().get(i) {
+                    Some(&a) => builder.activation(builder.graph.outputs[0], a).map(|_| ()),
+                    None => Ok(()),
+                });
+            pushed.map_err(Trouble::Wrong)?;
+            let what = format!("a scaled layer of {inputs} inputs and {outputs} outputs");
+            let canaries = !self.simulated;
+            let case = GraphCase::new(
+                entry,
+                group,
+                sums.flatten(),
+                what,
+                builder,
+                weights,
+                canaries,
+            )?;
+            if let Some(case) = case {
+                let result = self.run_graph(&GraphCase {
+                    rescaled: true,
+                    ..case
+                })?;
+                worst = worst.max(result.error);
+                scaled |= result.rescales;
+            }
+        }
+        match scaled {
+            true => Ok(worst),
+            false => Err(Trouble::Wrong(
+                "no layer of the checks has it compute a scaling".into(),
+            )),
+        }
+    }
+
     fn run_graph(&mut self, case: &GraphCase) -> Result<GraphResult, Trouble> {
         let (plan, network) = (&case.model.plan, &case.model.network);
         let mut random = self.random();
         let width = network.width;
         let mut input: Vec<f32> = (0..width * RECORDS).map(|_| random.float()).collect();
+        if case.rescaled {
+            input.iter_mut().for_each(|x| *x = (*x * 4.0).round());
+        }
         // The last record has a NaN. The scores that it reaches must not be finite.
         input[width * (RECORDS - 1) + width / 2] = f32::NAN;
         let mut buffers = Vec::new();
@@ -144,17 +231,20 @@ impl Lab {
                 launched = self.run_step(case, step, kernel, &buffers, &constants)?;
             }
         }
-        let adds = |s: &Step| s.kernel == case.entry.codename && s.options.adds;
-        let adds = plan.steps.iter().any(adds);
+        let own = |s: &&Step| s.kernel == case.entry.codename;
+        let result = |error: f64| GraphResult {
+            error,
+            adds: plan.steps.iter().filter(own).any(|s| s.options.adds),
+            rescales: plan.steps.iter().filter(own).any(|s| s.options.rescales),
+        };
         if !launched {
             self.take_in_scores(network, &case.tensors, &input);
-            return Ok(GraphResult { error: 0.0, adds });
+            return Ok(result(0.0));
         }
         if let Some(name) = written_outside(&buffers)?.or(written_outside(&constants)?) {
             return Err(case.wrong(format!("wrote outside {name}")));
         }
-        let error = case.judge(&buffers, &input)?;
-        Ok(GraphResult { error, adds })
+        Ok(result(case.judge(&buffers, &input)?))
     }
 
     /// Runs a step of the plan. Returns false if the inputs are only hashed.
@@ -239,6 +329,7 @@ impl<'a> GraphCase<'a> {
             model,
             tensors,
             canaries,
+            rescaled: false,
         }))
     }
 
