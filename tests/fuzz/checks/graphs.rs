@@ -10,7 +10,9 @@ use crate::engine::sources::Sources;
 use crate::engine::{Engine, SLOTS};
 use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
-use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Op, Pool, SoftmaxOf, Window};
+use crate::ir::op::{
+    Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, SoftmaxOf, Window,
+};
 use crate::ir::values;
 use crate::observe::profile::Phases;
 use crate::ops::bound::{score_bound, too_close};
@@ -332,7 +334,7 @@ fn add(b: &mut EdgeGraph, input: &mut Input<'_>) -> Result<usize, String> {
             push(
                 b,
                 Op::Pad {
-                    border,
+                    padding: Padding::of_border(border),
                     value: Float::new(value_of),
                 },
                 &[value],
