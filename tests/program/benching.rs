@@ -162,6 +162,8 @@ fn simulated(name: &str) -> Vec<(&'static str, &'static str)> {
         {
             vec![LARGE, ("OCLGRIND_UNINITIALIZED", "0")]
         }
+        // Their checks add up the parts of kernels with much local memory.
+        "reduce_rm" | "reduce_cm" => vec![LARGE],
         _ if ["affine_tiled", "affine_mma", "pair"]
             .iter()
             .any(|f| name.starts_with(f)) =>

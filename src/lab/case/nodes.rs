@@ -4,8 +4,8 @@
 use super::guarded::{Guarded, written_outside};
 use super::{Lab, Trouble, WorkGroup, recipe, scalar};
 use crate::baked::{library, network};
-use crate::cl::bytes_of;
-use crate::engine::model::{Model, bytes};
+use crate::cl::{Argument, Image2d, bytes_of};
+use crate::engine::model::{self, Model, bytes};
 use crate::ir::graph::{Shape, Tensors};
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::ir::op::Op;
@@ -70,7 +70,7 @@ fn partial_sums_for(reduce: &Entry) -> Option<&'static str> {
     };
     let fits = |k: &&Entry| {
         let splits = k.operation == Operation::Affine && k.restrictions.split > 1;
-        splits && !k.restrictions.needs.warp && layout(k) == layout(reduce)
+        splits && layout(k) == layout(reduce)
     };
     library().kernels.iter().find(fits).map(|k| &*k.codename)
 }
@@ -85,6 +85,14 @@ struct GraphCase<'a> {
     canaries: bool,
     /// True if the graph ends with a rounding, so its inputs are whole numbers.
     rescaled: bool,
+}
+
+/// The constants of a plan on the device.
+#[derive(Default)]
+struct Constants {
+    buffers: Vec<(&'static str, Guarded)>,
+    /// For each constant, its image if kernels read it as one.
+    images: Vec<Option<Image2d>>,
 }
 
 /// The outcome of a graph that ran, or whose inputs were hashed.
@@ -220,10 +228,16 @@ impl Lab {
             let buffer = Guarded::new(&self.queue, "buffer", bytes_of(&values[..]), case.canaries)?;
             buffers.push((b.name.to_string(), buffer));
         }
-        let mut constants = Vec::new();
-        for values in &case.model.constants {
+        let mut constants = Constants::default();
+        for (c, values) in plan.constants.iter().zip(&case.model.constants) {
             let buffer = Guarded::new(&self.queue, "constant", bytes(values), case.canaries)?;
-            constants.push(("a constant", buffer));
+            constants.buffers.push(("a constant", buffer));
+            let image = c.image.then(|| {
+                // A pixel has four rows of a column, and a line of pixels is one column.
+                let size = (c.padded.0 / 4, c.padded.1);
+                model::image(&self.queue, "constant", size, values)
+            });
+            constants.images.push(image.transpose()?);
         }
         let mut launched = false;
         for step in plan.steps.iter() {
@@ -241,7 +255,7 @@ impl Lab {
             self.take_in_scores(network, &case.tensors, &input);
             return Ok(result(0.0));
         }
-        if let Some(name) = written_outside(&buffers)?.or(written_outside(&constants)?) {
+        if let Some(name) = written_outside(&buffers)?.or(written_outside(&constants.buffers)?) {
             return Err(case.wrong(format!("wrote outside {name}")));
         }
         Ok(result(case.judge(&buffers, &input)?))
@@ -254,7 +268,7 @@ impl Lab {
         step: &Step,
         kernel: &Entry,
         buffers: &[(String, Guarded)],
-        constants: &[(&str, Guarded)],
+        constants: &Constants,
     ) -> Result<bool, Trouble> {
         let plan = &case.model.plan;
         let local = step.local;
@@ -265,7 +279,10 @@ impl Lab {
         let argument = |(arg, bytes): (&Arg, usize)| {
             let buffer = match *arg {
                 Arg::Buffer(i) => buffers.get(i).map(|(_, buffer)| buffer),
-                Arg::Constant(i) => constants.get(i).map(|(_, buffer)| buffer),
+                Arg::Constant(i) => match constants.images.get(i)? {
+                    Some(image) => return Some(Argument::Image(image)),
+                    None => constants.buffers.get(i).map(|(_, buffer)| buffer),
+                },
                 ref number => return scalar(number),
             };
             buffer.map(|buffer| buffer.argument(bytes))
