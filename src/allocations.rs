@@ -1,11 +1,12 @@
-//! Tests that no thread allocates between the first and the last batch of a run of 10 000 records.
-//! A counting allocator finds out. The runs use the host engine, the OpenCL engine, or both.
+//! Tests that no thread allocates memory between the first and the last batch of a run of 10 000
+//! records. An allocator that counts finds allocations. The runs use the host engine, the OpenCL
+//! engine, or both.
 //!
-//! Allocations of an OpenCL driver written in C are not counted. `program/devices.rs` counts the
-//! OpenCL objects that the program creates.
+//! The allocator does not see what an OpenCL driver written in C allocates. The test
+//! `program/devices.rs` counts the OpenCL objects that the program creates.
 //!
-//! The counter belongs to the whole process. So the test starts itself again in a process that runs
-//! no other test.
+//! The allocator counts for the whole process. So the test starts itself again in a new process
+//! that runs no other test.
 
 use crate::baked::{library, network};
 use crate::engine::Engine;
@@ -30,18 +31,19 @@ use std::time::{Duration, Instant};
 
 const RECORDS: usize = 10_000;
 
-/// An input in memory that notes the number of allocations so far: once early in the run, and at
-/// the last read.
+/// An input in memory that notes how many allocations the process has made: once early in the run,
+/// and at the last read.
 struct Watched {
     bytes: Vec<u8>,
     at: usize,
-    /// The most bytes that a read returns, a hundredth of the input.
+    /// The most bytes that one read returns. It is a hundredth of the input, so a read returns one
+    /// batch.
     batch: usize,
     counted: Rc<Cell<Counted>>,
 }
 
-/// The numbers of allocations so far. `first` is from the time when the first batch was answered,
-/// and `last` from the last read that returned bytes.
+/// The numbers of allocations that the process had made at two times. `first` was noted when the
+/// first batch was answered, `last` at the last read that returned bytes.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     first: u64,
@@ -53,8 +55,8 @@ impl Source for Watched {
         let n = buf.len().min(self.bytes.len() - self.at).min(self.batch);
         buf[..n].copy_from_slice(&self.bytes[self.at..self.at + n]);
         let now = counting::allocations();
-        // When the second batch is read, the first may still be computed. When the third is read,
-        // the first is answered.
+        // While the second batch is read, the first may still be computed. When the third batch is
+        // read, the first is answered.
         let mut counted = self.counted.get();
         if (2 * self.batch..3 * self.batch).contains(&self.at) {
             counted.first = now;
@@ -72,7 +74,7 @@ impl Source for Watched {
     }
 }
 
-/// An output that counts the bytes of the answers and drops them.
+/// An output that drops the answers and only counts their bytes.
 struct Sink {
     bytes: u64,
 }
@@ -141,24 +143,24 @@ fn nothing_is_allocated_between_the_first_and_the_last_batch() {
     threads_allocate_nothing();
 }
 
-/// The number of rows of a record, in the cases with a time series.
+/// The number of rows in a record of the time series that some cases use.
 const WINDOW: usize = 8;
 
-/// The options of one run of the stream.
+/// The options of one test run.
 #[derive(Debug)]
 struct AllocationCase {
     format: Format,
     output: AnswerFormat,
     timed: bool,
     traced: bool,
-    /// The number of rows from the start of a record to the start of the next. `None` if the input
-    /// is no time series.
+    /// The number of rows of the time series from the start of one record to the start of the next.
+    /// `None` if the input is no time series.
     hop: Option<usize>,
 }
 
 impl AllocationCase {
-    /// Returns an input with numbers for [`RECORDS`] records that do not overlap. In text, each row
-    /// of a time series is a line.
+    /// Returns an input that holds [`RECORDS`] records, if records do not overlap. In CSV a line is
+    /// a record, or one row of a time series.
     fn input(&self) -> Vec<u8> {
         let width = network().width;
         let line = |n: usize, width: usize| {
@@ -233,7 +235,7 @@ fn stream_allocates_nothing(device: &DeviceWish, plan: Option<&str>, case: &Allo
     assert!(first > 0);
     assert_eq!(last - first, 0, "{run}: allocations");
     if let Some(track) = track {
-        // The trace has one `write` span and at least five spans in all for each batch.
+        // For each batch the trace has one `write` span, and at least five spans in all.
         let text = track.json("{}", &[], Duration::from_secs(3600));
         let count = |part: &str| text.matches(part).count() as u64;
         assert_eq!(count("\"name\":\"write\""), summary.batches, "{run}");
@@ -241,9 +243,10 @@ fn stream_allocates_nothing(device: &DeviceWish, plan: Option<&str>, case: &Allo
     }
 }
 
-/// Checks that the threads of the host engine allocate nothing after its construction. The baked
-/// network may be too small for threads, so the test generates a larger one. Its batches are split
-/// by rows, split by records, or computed by the submitting thread.
+/// Checks that the threads of the host engine allocate nothing once the engine is made. The baked
+/// network may be too small to be shared among threads, so the test generates a larger one. Some
+/// batches are divided by output rows, some by records, and some are computed by the submitting
+/// thread alone.
 fn threads_allocate_nothing() {
     let (network, weights) = generated("300-1500-40-10:tanh", Kind::Classes).unwrap();
     let recipe = recipe("host", EngineKind::Host).unwrap();
@@ -266,7 +269,8 @@ fn threads_allocate_nothing() {
         }
         engine.submit(slot, records).unwrap();
         if batch % 10 == 9 {
-            // Lets the engine's idle threads fall asleep, so that the next batch has to wake them.
+            // During this pause the engine's idle threads fall asleep, so the next batch has to
+            // wake them.
             std::thread::sleep(Duration::from_millis(2));
         }
         engine.collect(1 - slot).unwrap();

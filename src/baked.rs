@@ -1,5 +1,5 @@
 //! Reads the block of baked data in this program. Network, plan, kernel library and kernel sources
-//! are decoded once. Constants and golden vectors are slices of the block.
+//! are decoded once. Constants and golden vectors are used in place, as slices of the block.
 
 use crate::block::{Block, NetworkSection, PlanSection, Section};
 use crate::error::Error;
@@ -13,16 +13,16 @@ use std::sync::LazyLock;
 #[cfg(feature = "lab")]
 use std::sync::OnceLock;
 
-/// The decoded sections of the block that every start needs.
+/// The parts of the block that every start of the program needs, decoded.
 struct Head {
     block: Block,
     network: Network,
     golden_given: bool,
     range: Range,
     plan: Plan,
-    /// The offset in bytes of each constant of the plan, in the section of constants.
+    /// For each constant of the plan, its offset in the block's section of constants, in bytes.
     offsets: Cow<'static, [usize]>,
-    /// The name of each plan that the build tried, with the number of its steps for the network.
+    /// For each plan that the build tried, its name and the number of steps it has for the network.
     steps: Cow<'static, [(Cow<'static, str>, usize)]>,
     library: Library,
 }
@@ -33,8 +33,8 @@ fn bytes() -> Result<&'static [u8], String> {
     Ok(linked::block())
 }
 
-/// Maps the block that `mortonnet-bake` appended to the program's file. Fails if the file was cut
-/// or extended.
+/// Maps the block that `mortonnet-bake` appended to the program's file. Returns an error if the
+/// file was cut or extended since then.
 #[cfg(feature = "appended")]
 fn bytes() -> Result<&'static [u8], String> {
     use crate::block::BlockSlot;
@@ -52,12 +52,12 @@ fn bytes() -> Result<&'static [u8], String> {
     slot.block(end).map_err(|e| format!("{e}; {REMOVED}"))
 }
 
-/// The message of a finished program that `mortonnet-bake` has not put a network into.
+/// The message for a finished program that `mortonnet-bake` has not given a network yet.
 #[cfg(feature = "appended")]
 const EMPTY: &str =
     "this program holds no network: `mortonnet-bake MODEL -o FILE` writes one that does";
 
-/// The advice if the appended network is missing or damaged.
+/// The advice to the user if the appended network is missing or damaged.
 #[cfg(feature = "appended")]
 const REMOVED: &str = "strip, UPX and copies that end early remove the network";
 
@@ -81,8 +81,8 @@ static HEAD: LazyLock<Result<Head, String>> = LazyLock::new(read);
 
 static SOURCES: LazyLock<Result<KernelSources, String>> = LazyLock::new(|| block().sources());
 
-/// Decodes the sections that every start needs. `main` calls this before it parses the command
-/// line.
+/// Decodes the parts of the block that every start needs. `main` calls this before it parses the
+/// command line.
 ///
 /// # Errors
 /// The block is damaged or missing.
@@ -98,7 +98,7 @@ pub(crate) fn verify() -> Result<(), Error> {
     block().verify().map_err(|why| damaged(&why))
 }
 
-/// Returns the error for a block that is damaged or missing. `why` is the reason.
+/// Returns the error for a block that is damaged or missing. `why` names the reason.
 pub(crate) fn damaged(why: &str) -> Error {
     #[cfg(feature = "appended")]
     if why == EMPTY {
@@ -122,17 +122,19 @@ pub(crate) fn network() -> &'static Network {
     &head().network
 }
 
-/// Returns the baked plan. The constants in the block have its layouts.
+/// Returns the plan that was baked with the network. The block holds the constants in this plan's
+/// layouts.
 pub(crate) fn plan() -> &'static Plan {
     &head().plan
 }
 
-/// The kernel library and sources of `bench --library`, which replace those of the block.
+/// The kernel library and kernel sources that `bench --library` loaded. They replace those of the
+/// block.
 #[cfg(feature = "lab")]
 static OTHER: OnceLock<(Library, KernelSources)> = OnceLock::new();
 
-/// Replaces the kernel library and sources of the block. Must be called at most once, before any
-/// device is opened.
+/// Uses `library` and `sources` instead of those in the block. Must be called at most once, before
+/// any device is opened.
 #[cfg(feature = "lab")]
 pub(crate) fn put_library(library: Library, sources: KernelSources) {
     let _ = OTHER.set((library, sources));
@@ -146,18 +148,19 @@ pub(crate) fn library() -> &'static Library {
     &head().library
 }
 
-/// Returns true if the golden vectors came with the network, false if the build computed them.
+/// Returns true if the user gave the golden vectors, false if the build made them from random
+/// inputs.
 pub(crate) fn golden_given() -> bool {
     head().golden_given
 }
 
-/// Returns the size of inputs up to which no sum of the network overflows f32.
+/// Returns the size of raw inputs up to which no sum in the network overflows f32.
 pub(crate) fn range() -> Range {
     head().range
 }
 
-/// Returns the number of steps that plan `name` has for the network. `None` if the build made no
-/// plan of that name.
+/// Returns the number of steps that the plan named `name` has for the network. `None` if the build
+/// tried no plan of that name.
 pub(crate) fn steps(name: &str) -> Option<usize> {
     let mut plans = head().steps.iter();
     plans
@@ -165,11 +168,11 @@ pub(crate) fn steps(name: &str) -> Option<usize> {
         .map(|(_, steps)| *steps)
 }
 
-/// Returns the kernel source files: path and text, without comments. They are those of the block,
-/// or of `bench --library`.
+/// Returns the kernel source files as paths and texts, without comments. They come from `bench
+/// --library` if it was given, otherwise from the block.
 ///
 /// # Errors
-/// The section of the sources is damaged.
+/// The section of kernel sources is damaged.
 pub(crate) fn sources() -> Result<&'static KernelSources, Error> {
     #[cfg(feature = "lab")]
     if let Some((_, sources)) = OTHER.get() {
@@ -178,8 +181,8 @@ pub(crate) fn sources() -> Result<&'static KernelSources, Error> {
     SOURCES.as_ref().map_err(|why| damaged(why))
 }
 
-/// Returns constant `i` of [`plan`], padded and in the plan's layout. It is a slice of the block,
-/// not a copy.
+/// Returns constant `i` of [`plan`] in the plan's layout, padding included. It is a slice of the
+/// block, not a copy.
 pub(crate) fn constant(i: usize) -> Values {
     let (offset, constant) = (head().offsets[i], &plan().constants[i]);
     let bytes = &block().section(Section::Constants)[offset..offset + constant.bytes()];
@@ -190,16 +193,16 @@ pub(crate) fn constant(i: usize) -> Values {
     }
 }
 
-/// The golden vectors of `--selftest`.
+/// The golden vectors that `--selftest` computes.
 pub(crate) struct Golden<'g> {
     /// The number of golden vectors.
     pub(crate) count: usize,
-    /// The inputs before scaling, `count` × width.
+    /// The inputs before scaling, as a matrix of `count` × width.
     pub(crate) inputs: &'g [f32],
-    /// The expected scores, `count` × outputs.
+    /// The expected scores, as a matrix of `count` × outputs.
     pub(crate) scores: &'g [f32],
-    /// The inputs before scaling of further records, records × width. Their sums overflow f32, so a
-    /// device must refuse them.
+    /// The inputs before scaling of additional records, as a matrix of records × width. Their sums
+    /// overflow f32, so a device must refuse these records.
     pub(crate) overflow: &'g [f32],
 }
 

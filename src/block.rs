@@ -1,5 +1,5 @@
-//! The block: the baked data as bytes. The build writes the block, and the program reads it in
-//! place. Constants and golden vectors are not copied.
+//! The block: all baked data as bytes. The build writes the block, and the finished program reads
+//! it. The program uses constants and golden vectors in place, without a copy.
 //!
 //! ```text
 //! header     magic (8 bytes) · version (u32) · number of sections (u32) · bytes of the block (u64)
@@ -13,8 +13,8 @@
 //! golden     inputs, scores, inputs that overflow: f32 each
 //! ```
 //!
-//! [`crate::ir::wire`] has the encoding. At start the program checks the header and those sections
-//! that it decodes. [`Block::verify`] checks all sections.
+//! [`crate::ir::wire`] defines the encoding. At start the program checks the header and only those
+//! sections that it decodes. [`Block::verify`] checks all sections.
 
 use crate::ir::network::{Network, Range};
 use crate::ir::plan::Plan;
@@ -23,38 +23,38 @@ use crate::registry::KernelSources;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
-/// The first bytes of a block.
+/// The first bytes of every block.
 const MAGIC: [u8; 8] = *b"mortonnt";
 
 /// The version of the block's format. The program reads no other version.
 pub(crate) const VERSION: u32 = 15;
 
-/// The block and its constants start at multiples of this many bytes.
+/// The block and each of its constants start at a multiple of this many bytes.
 pub(crate) const PAGE: usize = 4096;
 
-/// All sections except the constants start at multiples of this many bytes.
+/// Every section except the constants starts at a multiple of this many bytes.
 const ALIGN: usize = 64;
 
-/// A section of the block. The types of the first three are [`NetworkSection`], [`PlanSection`] and
-/// [`crate::registry::Library`]. The sources are [`KernelSources`].
+/// A section of the block. Network, plan and library are encoded as [`NetworkSection`],
+/// [`PlanSection`] and [`crate::registry::Library`]. The sources are encoded as [`KernelSources`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     Network,
     Plan,
     Library,
     Sources,
-    /// Constants in the layouts of the plan. Each begins at a page.
+    /// The constants in the layouts of the plan. Each begins at a multiple of [`PAGE`].
     Constants,
-    /// The inputs of the golden vectors as f32, records × width.
+    /// The raw inputs of the golden vectors as f32, a matrix of records × width.
     GoldenInputs,
-    /// The scores of the golden vectors as f32, records × outputs.
+    /// The scores of the golden vectors as f32, a matrix of records × outputs.
     GoldenScores,
-    /// The inputs of records whose sums overflow, as f32, records × width.
+    /// The raw inputs of records whose sums overflow f32, as f32, a matrix of records × width.
     GoldenOverflow,
 }
 
 impl Section {
-    /// All sections, in the order in which they stand in the block.
+    /// All sections, in the order in which the block holds them.
     pub(crate) const ALL: [Section; 8] = [
         Section::Network,
         Section::Plan,
@@ -66,7 +66,7 @@ impl Section {
         Section::GoldenOverflow,
     ];
 
-    /// Returns the section's name in messages.
+    /// Returns the name of the section for messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Section::Network => "network",
@@ -81,14 +81,14 @@ impl Section {
     }
 }
 
-/// The content of the section [`Section::Network`]: the network, a flag, and the size of inputs up
-/// to which no sum overflows. The flag is true if the golden vectors came with the network, false
-/// if the build computed them.
+/// The content of [`Section::Network`]: the network, a flag, and the size of inputs up to which no
+/// sum overflows. The flag is true if the user gave the golden vectors, false if the build made
+/// them from random inputs.
 pub(crate) type NetworkSection = (Network, (bool, Range));
 
-/// The content of the section [`Section::Plan`]: the plan, the offset in bytes of each of its
-/// constants in the section of constants, and a list. The list has the name of each plan that the
-/// build tried, with the number of its steps.
+/// The content of [`Section::Plan`]: the plan, the offsets of its constants, and a list. Offsets
+/// count bytes from the start of the section of constants. The list has, for each plan that the
+/// build tried, its name and its number of steps.
 pub(crate) type PlanSection = (
     Plan,
     (
@@ -106,7 +106,7 @@ const HASH: usize = 32;
 /// The size of a block's header in bytes.
 const HEADER: usize = 24 + Section::ALL.len() * ENTRY + HASH;
 
-/// Returns a block with the given sections, which are in the order of [`Section::ALL`].
+/// Returns a block that has the given sections, in the order of [`Section::ALL`].
 pub(crate) fn write(sections: [&[u8]; Section::ALL.len()]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER];
     let mut entries = Vec::new();
@@ -140,7 +140,7 @@ fn parsed<T: Wire>(section: Section, bytes: &'static [u8]) -> Result<T, String> 
     wire::value(bytes).map_err(|_| format!("its {} cannot be read", section.name()))
 }
 
-/// The entry of a section in the header.
+/// The entry of a section in the block's header.
 pub(crate) struct SectionEntry {
     pub(crate) offset: usize,
     /// The length of the section in bytes.
@@ -149,7 +149,8 @@ pub(crate) struct SectionEntry {
     pub(crate) hash: &'static [u8],
 }
 
-/// A block whose header is valid. The hashes of its sections may not have been checked yet.
+/// A block whose header is valid. Its sections may still be damaged, until [`Block::verify`] has
+/// checked them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block(&'static [u8]);
 
@@ -157,7 +158,7 @@ impl Block {
     /// Opens a block. Checks its magic, version and length, and the hash of its header.
     ///
     /// # Errors
-    /// One of them is wrong.
+    /// The magic, the version, the length or the hash is wrong.
     pub(crate) fn open(bytes: &'static [u8]) -> Result<Block, String> {
         let head = bytes
             .get(..HEADER)
@@ -209,14 +210,15 @@ impl Block {
         }
     }
 
-    /// Returns the bytes of a section. Its offset is valid because the hash of the header is right.
+    /// Returns the bytes of a section. The section is inside the block, because `open` has checked
+    /// the header's hash.
     pub(crate) fn section(self, section: Section) -> &'static [u8] {
         let Block(block) = self;
         let SectionEntry { offset, bytes, .. } = self.entry(section);
         &block[offset..offset + bytes]
     }
 
-    /// Checks that the bytes of a section have the hash that the header gives.
+    /// Checks that the bytes of a section have the hash that the header lists.
     fn check(self, section: Section) -> Result<(), String> {
         match *Sha256::digest(self.section(section)) == *self.entry(section).hash {
             true => Ok(()),
@@ -244,10 +246,10 @@ impl Block {
         self.read(Section::Sources)
     }
 
-    /// Checks the hash of every section.
+    /// Checks the bytes of every section against the hash that the header lists.
     ///
     /// # Errors
-    /// The first damaged section.
+    /// Names the first damaged section.
     pub(crate) fn verify(self) -> Result<(), String> {
         Section::ALL
             .into_iter()
@@ -255,22 +257,22 @@ impl Block {
     }
 }
 
-/// The first bytes of a [`BlockSlot`].
+/// The first bytes of every [`BlockSlot`].
 const SLOT_MAGIC: [u8; 8] = *b"mortslot";
 
 /// The size of a [`BlockSlot`] in bytes.
 const SLOT: usize = 80;
 
-/// An appended block starts in the program's file at a multiple of this many bytes. It is the
-/// largest page of Linux on ARM.
+/// An appended block starts at a multiple of this many bytes in the program's file. It is the
+/// largest page size of Linux on ARM.
 const FILE_PAGE: usize = 65536;
 
-/// The version of this package. A finished program and the `mortonnet-bake` that fills it must have
-/// the same version.
+/// The version of this package. `mortonnet-bake` must have the same version as the program that it
+/// gives a network.
 const PACKAGE: &str = env!("CARGO_PKG_VERSION");
 
-/// The bytes that stand in a finished program where others have a linked block. They say where
-/// `mortonnet-bake` appended a block to the program's file.
+/// The bytes that a finished program without a linked block has in the block's place. They say
+/// where in the program's file `mortonnet-bake` has appended a block.
 ///
 /// ```text
 /// magic (8 bytes) · version (u32) · 1 with the lab (u32)
@@ -279,15 +281,16 @@ const PACKAGE: &str = env!("CARGO_PKG_VERSION");
 /// hash of the block (32 bytes)
 /// ```
 ///
-/// A copy of these bytes follows the block at the end of the file. So a file that was cut or
-/// extended is recognized.
+/// A copy of the slot's bytes follows the block at the end of the file. So the program notices if
+/// its file was cut or extended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockSlot {
     bytes: [u8; SLOT],
 }
 
 impl BlockSlot {
-    /// Returns the bytes of a slot without a block. `lab` says that the program has the lab.
+    /// Returns the bytes of a slot whose program has no block yet. `lab` is true if the program has
+    /// the lab.
     pub(crate) fn empty(lab: bool) -> Vec<u8> {
         let mut bytes = SLOT_MAGIC.to_vec();
         VERSION.put(&mut bytes);
@@ -297,8 +300,8 @@ impl BlockSlot {
         bytes
     }
 
-    /// Reads the slot at the start of `bytes`. `None` if they do not begin with a slot, as a linked
-    /// block does not.
+    /// Reads the slot at the start of `bytes`. `None` if there is no slot, for example because a
+    /// linked block is there.
     pub(crate) fn parse(bytes: &[u8]) -> Option<BlockSlot> {
         let slot = BlockSlot {
             bytes: bytes.get(..SLOT)?.try_into().ok()?,
@@ -306,17 +309,19 @@ impl BlockSlot {
         (slot.bytes[..8] == SLOT_MAGIC).then_some(slot)
     }
 
-    /// Finds the slot in the file `program`. Returns its offset in the file, and the slot.
+    /// Searches the bytes of the program's file for its slot. Returns the slot and its offset in
+    /// the file.
     ///
     /// # Errors
-    /// There is no slot, or only one of another version of this package.
+    /// There is no slot, or the slots that were found are for other versions of this package.
     pub(crate) fn find(program: &[u8]) -> Result<(usize, BlockSlot), String> {
         let windows = program.windows(SLOT_MAGIC.len()).enumerate();
         let slots: Vec<(usize, BlockSlot)> = windows
             .filter(|(_, window)| **window == SLOT_MAGIC)
             .filter_map(|(at, _)| Some((at, BlockSlot::parse(&program[at..])?)))
             .collect();
-        // The magic also stands in the program's code, so its first match need not be a slot.
+        // The magic also occurs as a constant in the program's code, so its first occurrence need
+        // not be a slot.
         let fits = |slot: &BlockSlot| slot.version() == VERSION && slot.package() == PACKAGE;
         if let Some(&found) = slots.iter().find(|(_, slot)| fits(slot)) {
             return Ok(found);
@@ -343,28 +348,29 @@ impl BlockSlot {
         String::from_utf8_lossy(name).into_owned()
     }
 
-    /// Returns true if the program that contains the slot has the lab.
+    /// Returns true if the program with this slot has the lab.
     pub(crate) fn lab(&self) -> bool {
         self.bytes[12] == 1
     }
 
-    /// Returns the offset of the appended block in the file, and its size, both in bytes. `None` if
-    /// no block was appended.
+    /// Returns the offset of the appended block in the program's file, and the size of the block,
+    /// both in bytes. `None` if no block was appended.
     pub(crate) fn place(&self) -> Option<(u64, u64)> {
         let (offset, bytes) = (u64_at(&self.bytes, 32), u64_at(&self.bytes, 40));
         (offset > 0).then_some((offset, bytes))
     }
 
-    /// Returns the size in bytes that the whole file must have, for the offset and the size of its
-    /// block.
+    /// Returns the size in bytes that the program's file must have, if its block has this offset
+    /// and size.
     pub(crate) fn file_bytes((offset, bytes): (u64, u64)) -> u64 {
         offset + bytes.next_multiple_of(ALIGN as u64) + SLOT as u64
     }
 
-    /// Returns the block at the start of `end`, which is the file from the block's offset on.
+    /// Returns the block at the start of `end`. `end` is the content of the program's file from the
+    /// block's offset on.
     ///
     /// # Errors
-    /// `end` does not have the block of this slot, with a copy of the slot at its end.
+    /// `end` is not the block of this slot followed by a copy of the slot.
     pub(crate) fn block<'b>(&self, end: &'b [u8]) -> Result<&'b [u8], String> {
         let bytes = u64_at(&self.bytes, 40) as usize;
         let there = end.len() >= bytes
@@ -378,7 +384,7 @@ impl BlockSlot {
         }
     }
 
-    /// Returns a copy of the file `program` with `block` appended and the slot filled.
+    /// Returns a copy of the program's file with `block` appended and the slot filled in.
     ///
     /// # Errors
     /// The program has no slot, or already has a block.

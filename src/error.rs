@@ -1,15 +1,16 @@
 //! The errors of the program, and their exit codes.
 //!
-//! A message is written for the person who must act. It says what failed, where (file, line, field,
-//! device), what was expected and found, and what to do. `main` prints it as `mortonnet: MESSAGE`.
+//! Each message is written for the person who has to act. It says what failed, where (file, line,
+//! field, device), what was expected and found, and what to do. `main` prints it as `mortonnet:
+//! MESSAGE`.
 
 use crate::escape;
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// An error with a message for the user. Boxed, so that a `Result` stays small. It ends the
-/// program, unless it is about a bad record and `--on-error mark` is set.
+/// An error with a message for the user. Its kind is boxed, so that a `Result` stays small. The
+/// error ends the program, unless it concerns a bad record and `--on-error mark` is set.
 pub(crate) struct Error {
     kind: Box<ErrorKind>,
 }
@@ -24,20 +25,22 @@ impl fmt::Debug for Error {
 pub(crate) enum ErrorKind {
     /// The command line is wrong. The exit code is 2.
     Usage(String),
-    /// An input, or a record of it, cannot be used.
+    /// An input, or one of its records, cannot be used.
     Input {
-        /// The place of the mistake, such as `FILE:LINE:FIELD` or `FILE: record N`.
+        /// Where the input is wrong, such as `FILE:LINE:FIELD` or `FILE: record N`.
         place: String,
         message: String,
     },
-    /// A device, its driver or its library failed.
+    /// An OpenCL device, its driver or its library failed.
     Device {
-        /// The whole message, that of `source` included.
+        /// The whole message, which includes the message of `source`.
         what: String,
-        /// The cause, for example a [`ClError`](crate::cl::ClError) with call, code and object.
+        /// The error that caused this one. For example a [`ClError`](crate::cl::ClError) with call,
+        /// code and object.
         source: Option<Arc<dyn std::error::Error + Send + Sync>>,
     },
-    /// Limits of a device, or a requested limit, do not allow a plan. The message names them.
+    /// No plan fits the limits of a device, or a limit that the user requested. The message names
+    /// the limits.
     Limit(String),
     /// Reading or writing failed.
     Io {
@@ -45,15 +48,16 @@ pub(crate) enum ErrorKind {
         place: String,
         source: io::Error,
     },
-    /// A check failed (`--selftest`, `--expect`, the hash of the block), or bad records were
-    /// answered with an error.
+    /// A check failed (`--selftest`, `--expect`, the hash of the block). Also the end of a run in
+    /// which bad records were answered with an error.
     Check(String),
-    /// Two errors, one after the other. Both are printed. The first one decides the exit code.
+    /// Two errors that happened one after the other. Both are printed. The first error decides the
+    /// exit code.
     Both([Error; 2]),
-    /// The reader of stdout closed it. The program ends silently with exit code 0.
+    /// The program that reads stdout closed it. mortonnet then ends silently with exit code 0.
     ClosedOutput,
-    /// SIGINT or SIGTERM came, and every record read so far is answered. The program prints no
-    /// error and ends by that signal.
+    /// SIGINT or SIGTERM came, and every record that was read is answered. The program prints no
+    /// error and ends by the same signal.
     Stopped,
 }
 
@@ -63,7 +67,7 @@ impl Error {
         ErrorKind::Usage(message.into()).into()
     }
 
-    /// Makes the error of an input that cannot be used at `place`.
+    /// Makes the error of an input that cannot be used. `place` says where the input is wrong.
     pub(crate) fn input(place: impl Into<String>, message: impl Into<String>) -> Self {
         ErrorKind::Input {
             place: place.into(),
@@ -72,7 +76,8 @@ impl Error {
         .into()
     }
 
-    /// Makes the error of a failed read or write. `place` is the file, or `stdin` or `stdout`.
+    /// Makes the error of a failed read or write. `place` names the file, or is `stdin` or
+    /// `stdout`.
     pub(crate) fn io(place: impl Into<String>, source: io::Error) -> Self {
         ErrorKind::Io {
             place: place.into(),
@@ -81,7 +86,7 @@ impl Error {
         .into()
     }
 
-    /// Makes the error of a failed device that no other error caused.
+    /// Makes the error of a failed OpenCL device that has no other error as its cause.
     pub(crate) fn device(what: impl Into<String>) -> Self {
         ErrorKind::Device {
             what: what.into(),
@@ -90,8 +95,8 @@ impl Error {
         .into()
     }
 
-    /// Makes the error of a device that failed because of `source`. The message is `what`, a colon
-    /// and the message of `source`. If `what` is empty, it is only the message of `source`.
+    /// Makes the error of an OpenCL device that failed because of `source`. The message is `what`,
+    /// a colon and the message of `source`. If `what` is empty, it is only the message of `source`.
     pub(crate) fn caused(
         what: &str,
         source: impl std::error::Error + Send + Sync + 'static,
@@ -108,8 +113,8 @@ impl Error {
         .into()
     }
 
-    /// Makes the error of a limit that does not allow a plan. The limit is the device's or was
-    /// requested.
+    /// Makes the error that no plan fits a limit. The limit is the device's or was requested by the
+    /// user.
     pub(crate) fn limit(what: impl Into<String>) -> Self {
         ErrorKind::Limit(what.into()).into()
     }
@@ -127,13 +132,13 @@ impl Error {
         *self.kind
     }
 
-    /// Returns true if the error ends the program without a message.
+    /// Returns true if the error ends the program without printing a message.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(*self.kind, ErrorKind::ClosedOutput | ErrorKind::Stopped)
     }
 
-    /// Joins the results of two pieces of work, of which `then` ended later. Of two errors both are
-    /// kept, unless the first is a silent end. Then only the second is kept.
+    /// Joins the results of two pieces of work, of which `then` ended later. If both are errors,
+    /// both are kept. But if the first is a silent end, only the second is kept.
     pub(crate) fn first(first: Result<(), Error>, then: Result<(), Error>) -> Result<(), Error> {
         match (first, then) {
             (Err(first), Err(then)) if !first.is_silent() => {
@@ -145,8 +150,8 @@ impl Error {
     }
 
     /// Returns the exit code: 0 if stdout was closed, 2 for a wrong command line, 1 for all other
-    /// errors. Of two errors the first decides. A run that a signal stopped normally ends by that
-    /// signal instead.
+    /// errors. Of two errors the first one decides. A run that a signal stopped normally ends by
+    /// that signal, without an exit code.
     pub(crate) fn exit_code(&self) -> u8 {
         match self.kind() {
             ErrorKind::ClosedOutput => 0,
@@ -181,7 +186,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Prints a message on stderr, with characters escaped that a terminal would obey. If stderr is
+/// Prints a message on stderr. Characters that would control the terminal are escaped. If stderr is
 /// closed, the message is lost.
 pub(crate) fn say(message: &str) {
     let _ = writeln!(io::stderr(), "mortonnet: {}", escape::lines(message));

@@ -1,21 +1,23 @@
 //! Makes text from outside (drivers, file names, file contents) safe for messages and tables.
 //!
-//! A terminal obeys control characters: a device's name could clear the screen, rename the window
-//! or overwrite printed text. Here they become visible, as do characters that change the order or
-//! the width of the text around them. Text is escaped where it enters the program, and every
-//! message passes [`lines()`] once more before it is printed.
+//! A terminal obeys control characters: the name of a device could clear the screen, rename the
+//! window or overwrite printed text. This module turns such characters into visible escapes. It
+//! also escapes characters that change the order or the width of the text around them. Text is
+//! escaped where it enters the program. Every message passes [`lines()`] once more before it is
+//! printed.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Escapes one line. Control characters, line ends included, become Rust's escapes (`\n`,
-/// `\u{1b}`).
+/// Escapes a text for one line. Control characters, line ends included, become visible as Rust's
+/// escapes (`\n`, `\u{1b}`).
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// Escapes several lines. Line ends and tabs stay, and a line end of two characters becomes one.
+/// Escapes a text of several lines. Line ends and tabs stay. A line end of two characters (`\r\n`)
+/// becomes `\n`.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     match text.contains("\r\n") {
         true => escaped(&text.replace("\r\n", "\n"), is_layout)
@@ -25,7 +27,7 @@ pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Escapes a file's name.
+/// Returns a file's path as text that is safe to print in one line.
 pub(crate) fn path(path: &Path) -> String {
     line(&path.to_string_lossy()).into_owned()
 }
@@ -34,8 +36,9 @@ fn is_layout(c: char) -> bool {
     matches!(c, '\n' | '\t')
 }
 
-/// Returns true if `c` acts on the text around it: controls (C0, DEL, C1), line and paragraph
-/// separators, marks of writing direction, and characters without a width.
+/// Returns true if `c` controls the terminal or changes the text around it. Such are controls (C0,
+/// DEL, C1), line and paragraph separators, marks of writing direction, and characters without a
+/// width.
 fn acts(c: char) -> bool {
     matches!(
         c,
@@ -54,7 +57,8 @@ fn escaped(text: &str, keep: fn(char) -> bool) -> Cow<'_, str> {
     let mut found = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         if acts(c) && !keep(c) {
-            // Gives `\t`, `\r`, `\n` or `\u{…}`. `escape_debug` would write a zero as `\0`.
+            // `escape_default` gives `\t`, `\r`, `\n` or `\u{…}`. `escape_debug` would write a zero
+            // as `\0`.
             let _ = write!(found, "{}", c.escape_default());
         } else {
             found.push(c);

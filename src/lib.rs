@@ -19,7 +19,7 @@
 //! cli       the command line
 //! ```
 
-// Some code and imports serve the lab only. A build without the lab does not warn about them.
+// Only the lab uses some of the code and imports. A build without the lab does not warn about them.
 #![cfg_attr(not(feature = "lab"), allow(dead_code, unused_imports))]
 
 #[cfg(all(test, feature = "lab"))]

@@ -1,4 +1,5 @@
-//! Tests of whole models on every engine, compared with the answers of other programs.
+//! Tests whole models on every engine. The expected answers come from other programs, such as ONNX
+//! Runtime.
 
 use crate::bake::front::fixtures::{self, rows};
 use crate::baked::library;
@@ -16,11 +17,12 @@ use crate::registry::EngineKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// The class and the scores of each record. The class is `None` if the network computes none.
+/// The predicted class and the scores of each record. The class is `None` if the network predicts
+/// none.
 type ModelAnswers = Vec<(Option<u32>, Vec<f64>)>;
 
-/// Runs the script `tests/needs NAME`, which installs what a test needs. Returns the folder that it
-/// prints.
+/// Runs the script `tests/needs NAME`, which installs what a test needs. Returns the folder whose
+/// path the script prints.
 pub(crate) fn needs(name: &str) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/needs");
     let made = std::process::Command::new(script)
@@ -43,7 +45,7 @@ struct TestedModel {
 }
 
 impl TestedModel {
-    /// Reads a model as the build does. This also checks the golden vectors beside it.
+    /// Reads a model file as the build does, which also checks the model's golden vectors.
     fn read(model: &Path, records: Vec<Vec<f64>>) -> TestedModel {
         let read = fixtures::read(model)
             .unwrap_or_else(|e| panic!("{}: {}", model.display(), e.join("\n")));
@@ -66,8 +68,8 @@ impl TestedModel {
             .collect()
     }
 
-    /// Returns the answers of an engine. It gets batches of at most `batch` records, in both slots
-    /// in turn.
+    /// Returns the answers of an engine to all records. The engine gets batches of at most `batch`
+    /// records, in both slots in turn.
     fn run(&self, engine: &mut dyn Engine, batch: usize) -> ModelAnswers {
         let mut answers = ModelAnswers::new();
         for (turn, part) in self.records.chunks(batch.min(engine.batch())).enumerate() {
@@ -123,8 +125,8 @@ impl TestedModel {
     }
 }
 
-/// The answers that an engine is compared with. They come from another program, or from the network
-/// itself in float64.
+/// The answers that an engine's answers are compared with. They come from another program, or from
+/// the same network computed in float64.
 struct ExpectedAnswers {
     scores: Vec<Vec<f64>>,
     /// The scores after the final activation.
@@ -133,7 +135,7 @@ struct ExpectedAnswers {
 }
 
 impl ExpectedAnswers {
-    /// Makes the expected answers from the network itself in float64.
+    /// Computes the expected answers from the network in float64.
     fn of(given: &TestedModel) -> ExpectedAnswers {
         let (classes, scores): (_, Vec<Vec<f64>>) = given.reference().into_iter().unzip();
         let mut results = scores.clone();
@@ -147,10 +149,10 @@ impl ExpectedAnswers {
         }
     }
 
-    /// Compares classes, scores and results. Adds each wrong class to `failed`, and the worst value
-    /// if it is off by more than its bound. The arguments of `bound` are the largest expected value
-    /// of all records, the expected values of the record, and the expected value. Returns the
-    /// largest error in units of the bound.
+    /// Compares predicted classes, scores, and results of the final activation with the expected
+    /// ones. Adds each wrong class to `failed`, and the worst number if its error exceeds `bound`.
+    /// `bound` gets the largest expected number of all records, the expected numbers of the record,
+    /// and the expected number. Returns the largest error as a multiple of its bound.
     fn compare(
         &self,
         given: &TestedModel,
@@ -201,12 +203,13 @@ impl ExpectedAnswers {
     }
 }
 
-/// Returns the largest absolute value; 0 for an empty slice.
+/// Returns the largest absolute value, or 0 for an empty slice.
 fn largest(values: &[f64]) -> f64 {
     values.iter().fold(0.0, |most, v| most.max(v.abs()))
 }
 
-/// The folders of networks that frameworks trained, with the files that exporters made of each.
+/// The folders of networks that machine-learning frameworks trained. Each folder is listed with the
+/// model files that exporters wrote into it.
 const TRAINED: [(&str, &[&str]); 8] = [
     ("sklearn-digits", &["network.json", "skl2onnx.onnx"]),
     ("sklearn-wine", &["network.json", "skl2onnx.onnx"]),
@@ -227,13 +230,15 @@ const TRAINED: [(&str, &[&str]); 8] = [
     ),
 ];
 
-/// Tests that all records get the class of the framework, and its scores and probabilities within
-/// 1e-4 · max(1, |value|). The network is computed in float64 and on the host engine.
+/// Tests that all records get the class that the framework predicts. Scores and probabilities must
+/// differ from the framework's by at most 1e-4 · max(1, |value|). The networks are computed in
+/// float64 and on the host engine.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn networks_of_frameworks_give_what_their_frameworks_give() {
     let root = needs("exporters");
-    // The file `missing` lists the frameworks that tests/needs could not install.
+    // The file `missing` lists the frameworks that `tests/needs` could not install. Their networks
+    // are skipped.
     let missing = std::fs::read_to_string(root.join("missing")).unwrap_or_default();
     let mut failed = Vec::new();
     for (name, files) in TRAINED {
@@ -256,7 +261,7 @@ fn networks_of_frameworks_give_what_their_frameworks_give() {
         let labels = std::fs::read_to_string(folder.join("labels.txt")).unwrap_or_default();
         for file in files {
             let given = TestedModel::read(&folder.join(file), inputs.clone());
-            // The label of a class without a name is its index.
+            // A class without a name has its index as its label.
             let names = &given.network.labels;
             let label = |i: usize| names.get(i).map_or(i.to_string(), |l| l.to_string());
             if !labels.lines().enumerate().all(|(i, l)| l == label(i)) {
@@ -283,10 +288,11 @@ fn networks_of_frameworks_give_what_their_frameworks_give() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Tests networks with the shapes of MLPerf Tiny, read from ONNX and from TensorFlow Lite. They run
-/// on the host and on PoCL under every plan, record by record and in a batch. Classes are those of
-/// ONNX Runtime, and values are within 1e-4 of its largest value. Compared with float64, values are
-/// within 1e-4 of the record's largest value, or of 1.
+/// Tests networks with the shapes of MLPerf Tiny, read from ONNX and from TensorFlow Lite files.
+/// They run on the host engine and on PoCL with every plan, record by record and in one batch.
+/// Classes must equal those of ONNX Runtime. Numbers may differ from ONNX Runtime's by 1e-4 of its
+/// largest number. From the results in float64 they may differ by 1e-4 · max(1, largest number of
+/// the record).
 #[test]
 #[ignore = "long: tests/long.py"]
 fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
@@ -341,7 +347,7 @@ fn networks_of_the_zoo_are_right_on_every_engine_and_plan() {
                         Some(batch),
                     );
                     let model = model.unwrap_or_else(|e| panic!("{name}.{format}: {e}"));
-                    // If all layers of the model run in one launch, the model with a launch for
+                    // If one launch computes all layers of the model, the plan with one launch for
                     // each layer is checked, too.
                     let single = model.simpler().last().map(|(_, simpler)| simpler);
                     for model in [Some(model), single].iter().flatten() {

@@ -1,5 +1,5 @@
-//! The modules that the program shares with its build script. `lib.rs` and `build.rs` both mount
-//! this list. Each of them uses only some of the modules' code.
+//! The list of modules that the program shares with its build script. `lib.rs` and `build.rs` both
+//! include this file. Each of them uses only some of the modules' code.
 
 #[path = "block.rs"]
 pub(crate) mod block;

@@ -1,34 +1,34 @@
-//! A graph whose numbers are still float64. Front ends build it, passes change it, and its numbers
-//! are rounded once, at the end.
+//! A graph whose numbers are still float64. Front ends build the draft and passes change it. At the
+//! end its numbers are rounded to f32 once.
 
 use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Tensors, Value};
 use crate::ir::op::Op;
 use crate::ir::taps::Taps;
 use crate::ir::view::RowMap;
 
-/// A graph with the numbers of its arrays in float64.
+/// A graph, and the numbers of its constant arrays in float64.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Draft {
     pub(crate) graph: Graph,
-    /// The numbers of each array of the graph, in the order of `graph.tensors`.
+    /// The numbers of each constant array of the graph, in the order of `graph.tensors`.
     pub(crate) numbers: Vec<Vec<f64>>,
 }
 
-/// An array that a node of the graph takes, such as weights or biases.
+/// A constant array for a node of the graph, such as weights or biases.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Array {
     pub(crate) role: Role,
     pub(crate) rows: usize,
     pub(crate) cols: usize,
-    /// The elements, row-major.
+    /// The elements of the array, row-major.
     pub(crate) numbers: Vec<f64>,
-    /// In an element-wise node: the index in `numbers` for each element of the node's value.
-    /// `None`: one number for each channel, or one for each element.
+    /// For an element-wise node, maps each element of the node's value to its index in `numbers`.
+    /// With `None` the array has one number for each channel, or one for each element.
     pub(crate) map: Option<RowMap>,
 }
 
 impl Array {
-    /// Makes an array of weights, a row for each output.
+    /// Makes an array of weights, which has a row for each output.
     pub(crate) fn weights(rows: usize, numbers: Vec<f64>) -> Array {
         Array {
             role: Role::Weights,
@@ -50,7 +50,7 @@ impl Array {
         }
     }
 
-    /// Makes the array of a resampling's taps, from [`Taps::node`].
+    /// Makes the array of a resampling from the numbers that [`Taps::node`] returns.
     pub(crate) fn taps(array: Vec<f32>) -> Array {
         let numbers: Vec<f64> = array.into_iter().map(f64::from).collect();
         Array {
@@ -62,13 +62,13 @@ impl Array {
         }
     }
 
-    /// Makes the weights and biases of a layer, a row for each output.
+    /// Makes the weights and the biases of a layer. Both have a row for each output.
     pub(crate) fn of_layer(weights: Vec<f64>, biases: Vec<f64>) -> Vec<Array> {
         let weights = Array::weights(biases.len(), weights);
         vec![weights, Array::column(Role::Biases, biases)]
     }
 
-    /// Makes an array of one number, which all `elements` elements of a value use.
+    /// Makes an array with a single number, which all `elements` elements of a value use.
     pub(crate) fn of_all(role: Role, number: f64, elements: usize) -> Array {
         Array {
             map: Some(RowMap::of_all(elements)),
@@ -76,8 +76,8 @@ impl Array {
         }
     }
 
-    /// Makes an array from a number for each element of a value of sizes `dims`. Along axes where
-    /// all numbers are equal only one is kept.
+    /// Makes an array from one number for each element of a value whose axes have the sizes `dims`.
+    /// If the numbers do not change along an axis, only one of them is kept.
     pub(crate) fn compressed(role: Role, numbers: Vec<f64>, dims: &[usize]) -> Array {
         let (numbers, map) = match kept(&numbers, dims) {
             Some((rows, map)) => (rows.into_iter().map(|i| numbers[i]).collect(), map),
@@ -93,16 +93,16 @@ impl Array {
     }
 }
 
-/// Returns the indices of the numbers that [`Array::compressed`] keeps, and the map from the
-/// elements to them. `None` if there are not as many numbers as `dims` states, or if a [`RowMap`]
-/// has too few loops.
+/// Returns the indices of the numbers that [`Array::compressed`] keeps, and the map from elements
+/// to the kept numbers. `None` if `numbers` does not have the length that `dims` gives, or if the
+/// map needs more loops than a [`RowMap`] has.
 fn kept(numbers: &[f64], dims: &[usize]) -> Option<(Vec<usize>, RowMap)> {
-    /// An axis of the value.
+    /// An axis of the value that uses the array.
     struct Loop {
         size: usize,
-        /// The distance of neighbours along the axis, in elements.
+        /// The distance in elements between neighbours along the axis.
         stride: usize,
-        /// True if numbers along the axis differ.
+        /// True if the numbers change along the axis.
         differs: bool,
     }
     let mut inner = 1;
@@ -141,7 +141,7 @@ fn kept(numbers: &[f64], dims: &[usize]) -> Option<(Vec<usize>, RowMap)> {
 }
 
 impl Draft {
-    /// A draft of an input and no nodes.
+    /// Makes a draft whose graph has one input and no nodes.
     pub(crate) fn new(input: Shape) -> Draft {
         Draft {
             graph: Graph::new(input),
@@ -149,10 +149,11 @@ impl Draft {
         }
     }
 
-    /// Adds a node as [`Graph::push`] does. Returns the number of its value.
+    /// Adds a node as [`Graph::push`] does. Returns the index of its value.
     ///
     /// # Errors
-    /// Shapes or arrays that do not fit the operation, or taps outside of the image.
+    /// The shapes or arrays do not fit the operation, or a tap of a resampling is outside of the
+    /// image.
     pub(crate) fn push(
         &mut self,
         name: impl Into<String>,
@@ -175,8 +176,8 @@ impl Draft {
         Ok(value)
     }
 
-    /// Adds a node as [`Draft::push`] does, for callers whose messages name the node already. The
-    /// error leaves out its name.
+    /// Adds a node as [`Draft::push`] does, but leaves the node's name out of an error. It serves
+    /// callers whose messages already name the node.
     pub(crate) fn push_at_place(
         &mut self,
         name: &str,
@@ -190,8 +191,8 @@ impl Draft {
         })
     }
 
-    /// Adds a value that no node computes, in place of the value of a node with a mistake. So nodes
-    /// that read the value are checked too. Such a draft never becomes a network.
+    /// Adds a value that no node computes. A front end uses it after a mistake in a node, so that
+    /// the nodes that read the value are still checked. Such a draft never becomes a network.
     pub(crate) fn assume(&mut self, name: &str, shape: Shape) -> usize {
         let values = self.graph.values.to_mut();
         values.push(Value {
@@ -205,17 +206,19 @@ impl Draft {
         self.graph.values[value].shape
     }
 
-    /// Returns the node that computes `value`; `None` for the graph's input and assumed values.
+    /// Returns the node that computes `value`. `None` for the input of the graph and for assumed
+    /// values.
     pub(crate) fn producer(&self, value: usize) -> Option<&Node> {
         self.graph.producer(value).map(|i| &self.graph.nodes[i])
     }
 
-    /// The numbers of a node's arrays.
+    /// Returns the numbers of each constant array of a node.
     pub(crate) fn arrays(&self, node: &Node) -> Vec<&[f64]> {
         node.tensors.iter().map(|&t| &*self.numbers[t]).collect()
     }
 
-    /// The numbers of array `n` of an element-wise node, one for each element of its value.
+    /// Returns the numbers of array `n` of an element-wise node, expanded to one for each element
+    /// of the node's value.
     pub(crate) fn spread(&self, node: &Node, n: usize) -> Vec<f64> {
         let numbers = &self.numbers[node.tensors[n]];
         let map = self.graph.tensors[node.tensors[n]]
@@ -224,8 +227,8 @@ impl Draft {
         map.rows().map(|i| numbers[i]).collect()
     }
 
-    /// The numbers of array `n` of an element-wise node, one for each channel; `None` where they
-    /// may differ within a channel.
+    /// Returns the numbers of array `n` of an element-wise node, one for each channel. `None` if
+    /// the numbers may differ within a channel.
     pub(crate) fn of_channels(&self, node: &Node, n: usize) -> Option<Vec<f64>> {
         let (numbers, shape) = (&self.numbers[node.tensors[n]], self.shape(node.output));
         let map = self.graph.tensors[node.tensors[n]].map?;
@@ -233,8 +236,8 @@ impl Draft {
         ((y, x) == (0, 0)).then(|| (0..shape.c).map(|i| numbers[map.first + i * c]).collect())
     }
 
-    /// Gives node `i` another operation and other arrays. The shape of the node's value stays as it
-    /// is until [`Draft::sweep`].
+    /// Gives node `i` another operation and other arrays. The recorded shape of the node's value is
+    /// not updated until [`Draft::sweep`].
     pub(crate) fn change(&mut self, i: usize, op: Op, arrays: Vec<Array>) {
         let name = self.graph.nodes[i].name.clone();
         let first = self.numbers.len();
@@ -254,8 +257,8 @@ impl Draft {
         (node.op, node.tensors) = (op, tensors.into());
     }
 
-    /// Replaces `value` by `other` in the inputs of all nodes and in the graph's outputs. `other`
-    /// must be computed before the nodes that read `value`.
+    /// Replaces `value` by `other` in the inputs of all nodes and in the outputs of the graph.
+    /// `other` must be computed before all nodes that read `value`.
     pub(crate) fn redirect(&mut self, value: usize, other: usize) {
         for node in self.graph.nodes.to_mut() {
             if node.inputs.contains(&value) {
@@ -274,10 +277,11 @@ impl Draft {
             .for_each(|o| *o = other);
     }
 
-    /// Removes nodes whose values nothing reads, and infers every shape anew.
+    /// Removes the nodes whose values are not needed for an output, and computes the shapes of all
+    /// values anew.
     ///
     /// # Errors
-    /// Shapes that do not fit an operation.
+    /// The shapes do not fit an operation.
     pub(crate) fn sweep(self) -> Result<Draft, String> {
         let Draft { graph, mut numbers } = self;
         let mut read = vec![false; graph.values.len()];
@@ -313,7 +317,7 @@ impl Draft {
         Ok(swept)
     }
 
-    /// The numbers rounded to f32.
+    /// Returns the numbers of all arrays, rounded to f32.
     pub(crate) fn rounded(&self) -> Tensors {
         self.numbers
             .iter()

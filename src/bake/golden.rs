@@ -1,5 +1,6 @@
-//! Golden vectors for `--selftest`: given by the framework that trained the network, or computed
-//! here in float64.
+//! The golden vectors that `--selftest` computes. The user gives them with the scores of the
+//! framework that trained the network. Otherwise the build makes random inputs and computes their
+//! scores in float64.
 
 use super::Mistakes;
 use super::json::{Json, Object};
@@ -8,44 +9,46 @@ use crate::ir::network::{Kind, Network, Range, Transform};
 use crate::ops::bound::score_bound;
 use std::path::Path;
 
-/// Raw inputs with the scores of the network as baked.
+/// Records of raw inputs, and the scores that the baked network has for them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct GoldenVectors {
-    /// The number of vectors.
+    /// The number of golden vectors that are baked.
     pub(crate) count: usize,
-    /// `count` × width raw inputs.
+    /// The raw inputs, a matrix of `count` × width.
     pub(crate) inputs: Vec<f32>,
-    /// `count` × outputs scores, computed in float64 and rounded.
+    /// The scores, a matrix of `count` × outputs. They are computed in float64 and rounded to f32.
     pub(crate) scores: Vec<f32>,
-    /// True if the inputs came with the network.
+    /// True if the user gave the inputs, false if the build made them at random.
     pub(crate) given: bool,
-    /// The raw inputs of all given vectors, of which only some are baked. Empty if none were given.
+    /// The raw inputs of all vectors that the user gave. Only some of them are baked. Empty if the
+    /// user gave none.
     pub(crate) all: Vec<f32>,
-    /// Records of raw inputs that overflow, one behind the other. A device must refuse them.
+    /// Records of raw inputs whose sums overflow f32, one after the other. A device must refuse
+    /// them.
     pub(crate) overflow: Vec<f32>,
-    /// The magnitude of raw inputs up to which no sum overflows.
+    /// The size of raw inputs up to which no sum overflows f32.
     pub(crate) range: Range,
 }
 
-/// The largest number of random golden vectors, for a network without the key `check`.
+/// The most golden vectors that the build makes at random, for a network without the key `check`.
 const SYNTHETIC: usize = 32;
 
-/// The largest number of bytes of the baked inputs, except that two vectors are always baked. It
-/// keeps the program small if a small network reads large images.
+/// The most bytes that the inputs of golden vectors may take in the program. Two vectors are always
+/// baked. The limit keeps the program small if a small network reads large images.
 const MOST_BYTES: usize = 1 << 19;
 
-/// The largest number of given vectors that are baked. All of them are verified.
+/// The most golden vectors from the user that are baked. The build verifies all that the user gave.
 pub(super) const MOST: usize = 64;
 
-/// The largest number of wrong scores of `check` that are reported one by one.
+/// The most wrong scores in the files of the key `check` that get a message each.
 const MOST_REPORTED: usize = 5;
 
-/// The largest number of multiply-adds and values for the scores of all vectors. Large networks get
-/// fewer vectors, but at least two, so that a bake takes about a second.
+/// The most multiply-adds and values that computing the scores of random vectors may take. Large
+/// networks get fewer vectors, but at least two, so that a bake takes about a second.
 const BUDGET: u64 = 1 << 29;
 
-/// Makes golden vectors of random inputs, from a fixed seed. The scaled inputs go from 0 to 1, or
-/// from −2 to 2 for a scaling with mean and std. `scaling` is the scaling of the inputs before it
+/// Makes golden vectors from random inputs with a fixed seed. After scaling, the inputs are from 0
+/// to 1, or from −2 to 2 for a scaling with mean and std. `scaling` is the input scaling before it
 /// is folded into the first layer.
 pub(crate) fn synthetic(
     network: &Network,
@@ -76,10 +79,11 @@ pub(crate) fn synthetic(
     }
 }
 
-/// Reads `"check": {"inputs": file, "scores": file}` and verifies every record in float64.
+/// Reads the golden vectors that `"check": {"inputs": FILE, "scores": FILE}` names, and verifies
+/// every record in float64.
 ///
-/// The scores are those that `-o scores` prints: the values before a final softmax, sigmoid or
-/// tanh, or the outputs themselves for the kind `values`.
+/// The scores must be those that `-o scores` prints. These are the values before a final softmax,
+/// sigmoid or tanh, or the outputs themselves for the kind `values`.
 pub(crate) fn read(
     check: &Json,
     place: &str,
@@ -133,7 +137,7 @@ pub(crate) fn read(
     })
 }
 
-/// Reports given scores that differ from those of the network. `None` if there are any.
+/// Reports the given scores that differ from those of the network. Returns `None` if there are any.
 fn verify(
     inputs: &FileMatrix,
     scores: &FileMatrix,
@@ -179,12 +183,12 @@ fn verify(
     (bad == 0).then_some(())
 }
 
-/// The number of vectors that fit in [`MOST_BYTES`], 2 or more.
+/// Returns the number of golden vectors whose inputs fit in [`MOST_BYTES`], but at least 2.
 pub(super) fn most(network: &Network) -> usize {
     (MOST_BYTES / (size_of::<f32>() * network.width)).max(2)
 }
 
-/// The next number of splitmix64, from 0 to 1.
+/// Returns the next random number of the generator splitmix64, from 0 to 1.
 fn uniform(seed: &mut u64) -> f64 {
     *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *seed;
@@ -193,7 +197,7 @@ fn uniform(seed: &mut u64) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// The scores of records of raw inputs, computed in float64 and rounded.
+/// Computes the scores of all records of raw inputs in float64, and rounds them to f32.
 pub(crate) fn scores_of(network: &Network, weights: &[Vec<f32>], inputs: &[f32]) -> Vec<f32> {
     network
         .scores_of_all(weights, inputs)

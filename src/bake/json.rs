@@ -1,11 +1,11 @@
-//! JSON files of models, libraries and plans, parsed by serde_json.
+//! Parses the JSON files of models, libraries and plans with serde_json.
 
 use super::Mistakes;
 pub(crate) use crate::registry::json::{Json, Map, Object, found};
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// Parses the text of a file. A syntax error is reported with its line and column.
+/// Parses the text of a JSON file. A syntax error is reported with its line and column.
 pub(crate) fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<Json> {
     match serde_json::from_str(text.trim_start_matches('\u{feff}')) {
         Ok(Unique(value)) => Some(value),
@@ -19,8 +19,8 @@ pub(crate) fn parse(text: &str, file: &str, mistakes: &mut Mistakes) -> Option<J
     }
 }
 
-/// A JSON value in which no object has a key twice. (serde_json's own type accepts such objects and
-/// keeps the last of equal keys.)
+/// A JSON value in which no object has the same key twice. (serde_json's own type accepts such
+/// objects and keeps the last value.)
 struct Unique(Json);
 
 impl<'de> Deserialize<'de> for Unique {

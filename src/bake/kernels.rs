@@ -1,4 +1,4 @@
-//! Reads `kernels/library.json` with the kernel sources, and plan files.
+//! Reads `kernels/library.json` with the kernel sources that it names, and reads plan files.
 
 use super::Mistakes;
 use super::json::{self, Object};
@@ -8,11 +8,11 @@ use crate::registry::{Kernel, KernelSources, Library, PlanRecipe};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// The library's path as messages show it.
+/// The path of the kernel library, as messages show it.
 const LIBRARY: &str = "kernels/library.json";
 
-/// Reads the library below `root`, with the sources by path. A `.cl` file that no kernel uses is a
-/// mistake.
+/// Reads the kernel library in the folder `root`, and the kernel sources with their paths. A `.cl`
+/// file that no kernel uses is reported as a mistake.
 pub(crate) fn read(
     root: &Path,
     read: &mut Vec<PathBuf>,
@@ -44,17 +44,17 @@ pub(crate) fn read(
     Some((found.library, found.sources))
 }
 
-/// A plan file, which `mortonnet tune --save` writes.
+/// The content of a plan file, which `mortonnet tune --save` writes.
 pub(crate) struct PlanFile {
     pub(crate) recipe: PlanRecipe,
-    /// The layouts that the plan was tuned with: node, role (`weights`, `biases`) and layout of
-    /// each constant.
+    /// The layouts that the plan had when it was tuned. Each entry has the node, the role
+    /// (`weights`, `biases`) and the layout of a constant.
     pub(crate) layouts: Vec<(String, String, String)>,
-    /// The hash of the library that the plan was tuned with.
+    /// The hash of the kernel library with which the plan was tuned.
     pub(crate) library: String,
 }
 
-/// Reads a plan file, which the setting `asked` names.
+/// Reads the plan file at `path`. `asked` is the setting that names it, for messages.
 pub(crate) fn read_plan_file(
     path: &Path,
     asked: &str,
@@ -122,8 +122,9 @@ pub(crate) fn read_plan_file(
     })
 }
 
-/// Removes plans that name another plan to replace them in a program without the lab, except the
-/// plan that is `asked` for. Device classes with a removed plan get its replacement.
+/// Removes the plans that only programs with the lab contain, except the plan `asked` that the user
+/// wants. Such a plan names another plan as its replacement. Device classes that used it get the
+/// replacement.
 pub(crate) fn drop_plans_of_the_lab(library: &mut Library, asked: &str) {
     let left_out = |p: &PlanRecipe| !p.without_lab.is_empty() && p.name != asked;
     for class in library.devices.to_mut() {
@@ -138,8 +139,8 @@ pub(crate) fn drop_plans_of_the_lab(library: &mut Library, asked: &str) {
     library.plans.to_mut().retain(|p| !left_out(p));
 }
 
-/// Removes kernels that no plan uses and sources that no kernel uses. Descriptions of kernels,
-/// which only the lab prints, are removed too.
+/// Removes the kernels that no plan uses, and the sources that no kernel uses. Also removes the
+/// descriptions of kernels, which only the lab prints.
 pub(crate) fn keep_those_of_plans(library: &mut Library, sources: &mut KernelSources) {
     let plans = &library.plans;
     let uses = |p: &PlanRecipe, name: &Cow<'static, str>| {
@@ -160,7 +161,7 @@ pub(crate) fn keep_those_of_plans(library: &mut Library, sources: &mut KernelSou
         .retain(|(path, _)| kernels.iter().any(|k| made_of(k, path)));
 }
 
-/// All `.cl` files below `folder`, sorted.
+/// Returns all `.cl` files in `folder` and its subfolders, sorted by path.
 fn cl_files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];

@@ -1,5 +1,5 @@
-//! Matrices on disk: a definition in JSON (the thesis, fig. 5.1) and the numbers as CSV, npy or raw
-//! f32.
+//! Reads matrices from files. A definition in JSON (thesis, fig. 5.1) names a file of numbers in
+//! CSV, npy or raw f32.
 
 use super::json::{self, Object};
 use super::{Mistakes, shown};
@@ -33,12 +33,12 @@ impl fmt::Display for MatrixSize {
     }
 }
 
-/// A matrix, stored row by row.
+/// A matrix that was read from a file, row by row.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FileMatrix {
     pub(crate) rows: usize,
     pub(crate) cols: usize,
-    /// The elements, all finite.
+    /// The elements in row-major order. All are finite.
     pub(crate) data: Vec<f32>,
 }
 
@@ -51,7 +51,7 @@ impl FileMatrix {
     }
 }
 
-/// The formats of a data file.
+/// The formats of a file with numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DataType {
     Csv,
@@ -60,7 +60,7 @@ enum DataType {
 }
 
 impl DataType {
-    /// The format by its name, which is also the ending of its files.
+    /// Returns the format with this name, which is also the extension of its files.
     fn named(name: &str) -> Option<DataType> {
         Some(match name {
             "csv" => DataType::Csv,
@@ -71,29 +71,30 @@ impl DataType {
     }
 }
 
-/// The largest number of elements of a matrix: the count of its bytes fits in 32 bits.
+/// The largest number of elements that a matrix may have. Its size in bytes then fits in 32 bits.
 pub(crate) const MOST_ELEMENTS: usize = (1 << 29) - 1;
 
-/// The largest number of wrong cells of one file that are reported one by one.
+/// The most wrong cells of one file that get a message each.
 const MOST_CELLS: usize = 5;
 
-/// Reads files, and keeps the paths of those that it could read.
+/// Reads files for the build, and records the paths of all files that it has read.
 pub(crate) struct Files<'f> {
-    /// The folder that paths in messages are relative to.
+    /// The folder that paths in messages are shown relative to.
     pub(crate) root: &'f Path,
-    /// The files that were read.
+    /// The files that were read successfully so far.
     pub(crate) read: &'f mut Vec<PathBuf>,
 }
 
 impl Files<'_> {
-    /// Returns the bytes of a file. A failure is reported at the place `asked` that names the file.
+    /// Returns the content of a file. If it cannot be read, the mistake is reported at `asked`, the
+    /// place that names the file.
     pub(crate) fn bytes(
         &mut self,
         path: &Path,
         asked: &str,
         mistakes: &mut Mistakes,
     ) -> Option<Vec<u8>> {
-        // Only regular files are read: reading a pipe or a device might never end.
+        // Only regular files are read, because reading a pipe or a device might never end.
         if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
             mistakes.add(
                 asked,
@@ -113,7 +114,8 @@ impl Files<'_> {
         }
     }
 
-    /// Returns the text of a file. A failure is reported at the place `asked`.
+    /// Returns the content of a file as text. If it cannot be read, the mistake is reported at
+    /// `asked`, the place that names the file.
     pub(crate) fn text(
         &mut self,
         path: &Path,
@@ -124,13 +126,13 @@ impl Files<'_> {
         utf8(&bytes, &self.shown(path), mistakes).map(String::from)
     }
 
-    /// The path as messages show it.
+    /// Returns the path in the form that messages show.
     pub(crate) fn shown(&self, path: &Path) -> String {
         shown(self.root, path)
     }
 }
 
-/// Decodes the bytes of `file` as UTF-8.
+/// Decodes bytes as UTF-8, and reports a mistake at `file` if they are not.
 pub(crate) fn utf8<'b>(bytes: &'b [u8], file: &str, mistakes: &mut Mistakes) -> Option<&'b str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Some(text),
@@ -144,13 +146,12 @@ pub(crate) fn utf8<'b>(bytes: &'b [u8], file: &str, mistakes: &mut Mistakes) -> 
     }
 }
 
-/// The error for a matrix that cannot be read, for reasons that are reported already. It has the
-/// size of the matrix if that is known, so that the layers around the matrix are checked all the
-/// same.
+/// The error for a matrix that cannot be read. The mistakes are already reported. It has the size
+/// of the matrix if the size is known, so that neighbouring layers can still be checked against it.
 pub(crate) type Unreadable = Option<MatrixSize>;
 
-/// Reads the matrix that the definition at `path` describes. `asked` is the place that names
-/// `path`.
+/// Reads the matrix that the JSON definition at `path` describes. `asked` is the place that names
+/// `path`, for messages.
 pub(crate) fn read(
     path: &Path,
     asked: &str,
@@ -205,7 +206,8 @@ pub(crate) fn read(
     data.read(data_type, files, mistakes)
 }
 
-/// Reads records of `cols` values from a data file. Its ending is its format (csv, npy or f32).
+/// Reads records of `cols` numbers each from a file. The extension of the file is its format (csv,
+/// npy or f32).
 pub(crate) fn read_records(
     path: &Path,
     cols: usize,
@@ -233,10 +235,10 @@ pub(crate) fn read_records(
     data.read(data_type, files, mistakes).ok()
 }
 
-/// A file of numbers, and the size that it must have.
+/// A file of numbers, and the size that its matrix must have.
 struct DataFile<'d> {
     path: &'d Path,
-    /// The number of rows that the file must have. `None` allows any number.
+    /// The number of rows that the matrix must have. `None` allows any number.
     rows: Option<usize>,
     cols: usize,
     /// The place in a setting or a JSON that names the file, for messages.
@@ -288,8 +290,8 @@ impl DataFile<'_> {
         })
     }
 
-    /// CSV: a line for each row, commas between the numbers. Blank lines are skipped. Numbers are
-    /// parsed as f32 directly, without a rounding to f64 in between.
+    /// Reads a CSV file. It has a line for each row, with commas between the numbers. Blank lines
+    /// are skipped. Numbers are parsed as f32 directly, so that they are rounded only once.
     fn csv(
         &self,
         text: &str,
@@ -347,13 +349,13 @@ impl DataFile<'_> {
         }
         match wrong {
             0 => Ok(FileMatrix { rows, cols, data }),
-            // If fewer than half of the lines have a wrong number of columns, `cols` is taken as
-            // right.
+            // The matrix has mistakes, but its size may still be known. `cols` is trusted if fewer
+            // than half of the lines have another number of columns.
             _ => Err((2 * ragged < rows).then_some(MatrixSize { rows, cols })),
         }
     }
 
-    /// Raw little-endian f32, row-major.
+    /// Decodes raw little-endian f32 numbers in row-major order.
     fn raw(&self, bytes: &[u8]) -> Result<Vec<f32>, String> {
         let (cols, found) = (self.cols, bytes.len());
         match self.rows {
@@ -375,7 +377,7 @@ impl DataFile<'_> {
         Ok(bytes.chunks_exact(4).map(number).collect())
     }
 
-    /// NumPy's format, two-dimensional (or one-dimensional for a column) in C order.
+    /// Decodes a NumPy array in C order. It has two dimensions, or one for a single column.
     fn npy(&self, bytes: &[u8]) -> Result<Vec<f32>, String> {
         let header = npy::parse_header(bytes)?.ok_or("the npy header is cut off")?;
         let rows = header.shape.first().copied().unwrap_or(1);

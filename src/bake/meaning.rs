@@ -1,5 +1,5 @@
-//! The keys of a JSON that say what a model's input and output mean: names, labels, order, scaling,
-//! kind of output.
+//! Reads the JSON keys that say what a model's input and output mean: names, labels, order, scaling
+//! and kind of output.
 
 use super::Mistakes;
 use super::json::Object;
@@ -8,23 +8,26 @@ use crate::ir::graph::Shape;
 use crate::ir::network::{FinalActivation, InputOrder, Kind, Output, Transform};
 use std::collections::HashSet;
 
-/// The keys that a network JSON, and the JSON beside a model of another format, may have.
+/// The keys that give the meaning of input and output. They are allowed in a network JSON and in
+/// the JSON file beside a model of another format.
 pub(crate) const KEYS: [&str; 7] = [
     "name", "labels", "features", "input", "output", "check", "quantize",
 ];
 
-/// The keys of the JSON beside a model of another format.
+/// All keys that are allowed in the JSON file beside an ONNX or TensorFlow Lite model.
 pub(crate) const BESIDE: [&str; 8] = [
     "name", "labels", "features", "input", "output", "check", "quantize", "sizes",
 ];
 
-/// The keys of `input`. The first is for files that state the shape there.
+/// The keys that are allowed in `input`. The first, `shape`, is only for network JSONs, which state
+/// the shape of the input there.
 const INPUT_KEYS: [&str; 6] = ["shape", "order", "scale", "offset", "mean", "std"];
 
-/// The keys of `output`. The first is for files beside a model, which may have several outputs.
+/// The keys that are allowed in `output`. The first, `name`, is only for a JSON file beside a
+/// model, which may select one of several outputs.
 const OUTPUT_KEYS: [&str; 4] = ["name", "kind", "activation", "threshold"];
 
-/// The meaning of a model's input and output.
+/// The meaning of a model's input and output, from its JSON keys or from the model itself.
 pub(super) struct Meaning {
     pub(super) name: String,
     pub(super) labels: Vec<String>,
@@ -35,8 +38,8 @@ pub(super) struct Meaning {
 }
 
 impl Meaning {
-    /// Reads the keys of the JSON object `o`. Where a key is left out, the facts of the model
-    /// itself count. `None` after a mistake.
+    /// Reads the keys of the JSON object `o`. If a key is missing, `facts` of the model file are
+    /// used. `None` after a mistake.
     pub(super) fn read(
         o: &Object<'_>,
         facts: &ModelFacts,
@@ -63,7 +66,7 @@ impl Meaning {
     }
 }
 
-/// Reads keys of a JSON, and reports mistakes.
+/// Reads keys of a JSON object, and reports mistakes in them.
 struct MeaningReader<'m, 'v> {
     o: &'m Object<'v>,
     facts: &'m ModelFacts,
@@ -71,7 +74,8 @@ struct MeaningReader<'m, 'v> {
 }
 
 impl MeaningReader<'_, '_> {
-    /// Checks that there are as many features as inputs, and as many labels as classes or outputs.
+    /// Checks that `features` has as many names as the network has inputs. `labels` must have as
+    /// many names as there are classes or outputs.
     fn check_counts(&mut self, labels: &[String], features: &[String], output: Option<Output>) {
         let mut check = |key: &str, names: &[String], expected: usize| {
             if !names.is_empty() && names.len() != expected {
@@ -90,7 +94,7 @@ impl MeaningReader<'_, '_> {
         }
     }
 
-    /// Checks the names of the network, of its classes or outputs, and of its inputs.
+    /// Checks the names of the network, of its classes or outputs, and of its input values.
     fn check_names(&mut self, name: &String, labels: &[String], features: &[String]) {
         for (key, names) in [
             ("name", std::slice::from_ref(name)),
@@ -109,8 +113,8 @@ impl MeaningReader<'_, '_> {
                 );
             }
         }
-        // The program knows a CSV header by a feature's name that is no number. So names that are
-        // all numbers are refused.
+        // The program takes the first line of a CSV for a header if it has a feature's name that is
+        // not a number. So names that are all numbers are refused.
         if let (Some(first), true) = (
             features.first(),
             features.iter().all(|f| f.trim().parse::<f64>().is_ok()),
@@ -125,8 +129,8 @@ impl MeaningReader<'_, '_> {
             );
         }
         for (key, names) in [("labels", labels), ("features", features)] {
-            // Labels are compared without blanks around them, because files of expected labels may
-            // have such blanks.
+            // Labels are compared without the blanks around them, because files of expected labels
+            // may have other blanks.
             let mut seen = HashSet::new();
             if let Some(twice) = names.iter().find(|name| !seen.insert(name.trim())) {
                 let blanks =
@@ -155,7 +159,7 @@ impl MeaningReader<'_, '_> {
         }
     }
 
-    /// Returns the meaning of the output, from the key `output` or else from the model itself.
+    /// Returns the meaning of the output, from the JSON key `output` or else from the model itself.
     /// `None` after a mistake.
     fn output(&mut self) -> Option<Output> {
         let Some(value) = self.o.get("output") else {
@@ -270,8 +274,8 @@ impl MeaningReader<'_, '_> {
         }
     }
 
-    /// Checks a stated threshold. The kind of output must have one. It must be a probability,
-    /// unless the activation is stated as none.
+    /// Checks a threshold that the JSON states. Only some kinds of output may have a threshold. It
+    /// must be a probability, unless the JSON states that there is no activation.
     fn check_threshold(
         &mut self,
         out: &Object<'_>,
@@ -294,8 +298,8 @@ impl MeaningReader<'_, '_> {
         }
     }
 
-    /// Returns the meaning of the output that follows from its shape and the final activation.
-    /// `None` after a mistake.
+    /// Returns the meaning of the output if no key states it. It follows from the output's shape
+    /// and the final activation. `None` after a mistake.
     fn default_output(&mut self) -> Option<Output> {
         let output = |kind, activation| {
             Some(Output {
@@ -323,14 +327,14 @@ impl MeaningReader<'_, '_> {
             (Shape { h: 1, w: 1, .. }, last) => {
                 output(Kind::Classes, last.unwrap_or(FinalActivation::Softmax))
             }
-            // An image as output has the kind `values`, because its pixels are numbers, not
+            // An image as output gets the kind `values`, because its pixels are numbers, not
             // classes.
             (_, last) => output(Kind::Values, last.unwrap_or(FinalActivation::None)),
         }
     }
 
-    /// Returns the order and scaling of a record's values, from the key `input`. `None` after a
-    /// mistake.
+    /// Returns the order of a record's values and their scaling, from the JSON key `input`. `None`
+    /// after a mistake.
     fn input(&mut self) -> Option<(InputOrder, Transform)> {
         let Some(value) = self.o.get("input") else {
             return Some((self.facts.order, Transform::Identity));
@@ -390,8 +394,9 @@ impl MeaningReader<'_, '_> {
         Some((order, transform))
     }
 
-    /// Returns one number for all values of a record, or one for each value. If `list` has one for
-    /// each channel, they are repeated. A list of another length is reported and returned as it is.
+    /// Expands `list` to one number for each value of a record, if it has one for each channel. A
+    /// list with one number for all values stays as it is. A list of any other length is reported
+    /// and returned unchanged.
     fn per_value(
         &mut self,
         i: &Object<'_>,

@@ -1,9 +1,10 @@
-//! The build-time half. It reads and checks the network and the kernel library, arranges the
-//! weights for the plan's kernels, and writes the block of bytes that the program contains. Mounted
-//! by `build.rs`, and by the library for its tests and for `mortonnet-bake`.
+//! The part of the package that runs at build time. It reads and checks the network and the kernel
+//! library, packs the weights for the plan's kernels, and writes the block. The block is the data
+//! that the program contains. `build.rs` includes this module, and so does the library, for its
+//! tests and for `mortonnet-bake`.
 //!
-//! Nothing here panics on a user's file: mistakes are collected in [`Mistakes`], and all of them
-//! are reported.
+//! Nothing here panics on a mistake in a user's file. All mistakes are collected in [`Mistakes`]
+//! and reported together.
 
 mod draft;
 pub(crate) mod front;
@@ -40,17 +41,17 @@ use sizes::Sizes;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
-/// The way in which settings are given. Messages name the settings accordingly.
+/// The form in which the user gives settings. Messages name a setting in the same form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
-    /// By variables of `cargo build`.
+    /// The user sets environment variables of `cargo build`.
     Variables,
-    /// By options of `mortonnet-bake`.
+    /// The user gives command-line options to `mortonnet-bake`.
     Options,
 }
 
 impl Names {
-    /// Returns the setting that names the model at `path`, for messages.
+    /// Returns the setting that gives the model at `path`, as messages show it.
     pub(crate) fn model(self, path: &Path) -> String {
         match self {
             Names::Variables => format!("MORTONNET_MODEL={}", path.display()),
@@ -94,21 +95,22 @@ impl Names {
     }
 }
 
-/// How networks of 8-bit integers are computed.
+/// The way in which networks of 8-bit integers are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Arithmetic {
-    /// The integers that the model states are computed.
+    /// The program computes with the integers that the model states.
     #[default]
     Model,
-    /// The real numbers that the integers stand for are computed. Nothing is rounded to integers.
+    /// The program computes with the real numbers that the integers represent, and rounds nothing
+    /// to integers.
     Float,
 }
 
 impl Arithmetic {
-    /// Parses MORTONNET_ARITHMETIC.
+    /// Parses the text of MORTONNET_ARITHMETIC.
     ///
     /// # Errors
-    /// Another text.
+    /// The text is neither `model` nor `float`.
     pub(crate) fn parse(text: &str) -> Result<Arithmetic, String> {
         match text {
             "model" => Ok(Arithmetic::Model),
@@ -118,61 +120,64 @@ impl Arithmetic {
     }
 }
 
-/// The settings of a bake. Relative paths count from `root`.
+/// The settings of a bake. Relative paths are relative to `root`.
 pub(crate) struct Settings {
     pub(crate) names: Names,
-    /// The folder of the package.
+    /// The folder of this package.
     pub(crate) root: PathBuf,
-    /// A network JSON, an ONNX or TensorFlow Lite model, or a folder with `network.json`.
+    /// The model: a network JSON, an ONNX or TensorFlow Lite file, or a folder with `network.json`.
     pub(crate) model: PathBuf,
-    /// Sizes that the model leaves open.
+    /// The sizes that the user states for axes that the model leaves open.
     pub(crate) sizes: Sizes,
-    /// How networks of 8-bit integers are computed.
+    /// The way in which networks of 8-bit integers are computed.
     pub(crate) arithmetic: Arithmetic,
-    /// The file of records that a network of floats is quantized with.
+    /// The file of calibration records, if a network of floats is to be quantized.
     pub(crate) quantize: Option<PathBuf>,
-    /// The type that weights are stored as. `None`: f32, or bytes for a network that the build
-    /// quantizes.
+    /// The number format that weights are stored in. With `None` it is f32, or bytes for a network
+    /// that the build quantizes.
     pub(crate) weights: Option<Precision>,
-    /// The percentage of classes that weights as bytes, or a quantization, may change.
+    /// The percentage of records whose predicted class may change when weights become bytes, or
+    /// when the build quantizes the network.
     pub(crate) changes: f64,
-    /// The name of a plan, or a plan file (`.json`).
+    /// The name of a plan of the library, or the path of a plan file (`.json`).
     pub(crate) plan: String,
-    /// True if the program has the lab, which measures kernels that no plan uses.
+    /// True if the program includes the lab. It measures all kernels, so even kernels that no plan
+    /// uses are baked.
     pub(crate) lab: bool,
 }
 
-/// Everything that goes into the program.
+/// All data that the build puts into the program.
 pub(crate) struct Baked {
     pub(crate) network: Network,
     pub(crate) library: Library,
     pub(crate) sources: KernelSources,
     pub(crate) plan: Plan,
-    /// The number of steps that each plan of the library has for this network.
+    /// For each plan of the library, the number of steps that it has for this network.
     pub(crate) steps: Vec<PlanSteps>,
     pub(crate) constants: Constants,
     pub(crate) golden: GoldenVectors,
-    /// The effect of rounding the weights; `None` for weights in f32.
+    /// The effect of rounding the weights. `None` for weights in f32 and for a network that the
+    /// build quantized.
     pub(crate) rounding: Option<Rounding>,
-    /// The effect of quantizing the network; `None` if the build quantized nothing.
+    /// The effect of quantizing the network. `None` if the build did not quantize it.
     pub(crate) quantized: Option<Quantized>,
-    /// Remarks on the model for whoever builds.
+    /// Remarks on the model for the user who builds.
     pub(crate) notes: Vec<String>,
-    /// The files that were read.
+    /// All files that the build has read.
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// The number of steps of a plan.
+/// The name of a plan, and its number of steps for the network.
 pub(crate) struct PlanSteps {
     pub(crate) plan: String,
     pub(crate) steps: usize,
 }
 
-/// The constants of a plan in their layouts.
+/// The packed constants of a plan, in the layouts of the plan.
 pub(crate) struct Constants {
-    /// The bytes of all constants. Each constant begins at a page boundary.
+    /// The bytes of all constants. Each constant begins at a multiple of a page.
     pub(crate) bytes: Vec<u8>,
-    /// The offset of each of the plan's constants.
+    /// The offset of each constant in `bytes`.
     pub(crate) offsets: Vec<usize>,
 }
 
@@ -188,30 +193,30 @@ impl Constants {
         Constants { bytes, offsets }
     }
 
-    /// Reads constant `i` of `plan` as the program will.
+    /// Reads constant `i` of `plan` from its packed bytes, as the program will.
     pub(crate) fn read(&self, plan: &Plan, i: usize) -> Values {
         let (constant, offset) = (&plan.constants[i], self.offsets[i]);
         Values::read(constant, &self.bytes[offset..offset + constant.bytes()])
     }
 }
 
-/// The reasons why nothing is baked.
+/// The result of a bake that failed: the mistakes that were found.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) mistakes: Mistakes,
-    /// The files that were read before: changing one of them starts the build again.
+    /// The files that were read until then. If one of them changes, cargo builds again.
     #[allow(dead_code)] // Only the build script reads it.
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// The percentage of classes that may change, unless a setting allows more.
+/// The percentage of records whose predicted class may change by default.
 const CHANGES: f64 = 1.0;
 
-/// Parses MORTONNET_WEIGHTS, which may be missing. Returns the type that weights are stored as, and
-/// the percentage of classes that storing them may change.
+/// Parses the text of MORTONNET_WEIGHTS, or `None` if the variable is not set. Returns the number
+/// format of stored weights, and the percentage of records whose predicted class may change.
 ///
 /// # Errors
-/// A text in another form.
+/// The text has another form.
 pub(crate) fn stored(text: Option<&str>) -> Result<(Option<Precision>, f64), String> {
     let Some(text) = text else {
         return Ok((None, CHANGES));
@@ -237,21 +242,22 @@ pub(crate) fn stored(text: Option<&str>) -> Result<(Option<Precision>, f64), Str
     }
 }
 
-/// Reads, checks and lays out everything.
+/// Reads and checks the kernel library and the model that the settings name, plans the network and
+/// packs its weights.
 ///
 /// # Errors
-/// All mistakes of the network, the library and the plan.
+/// Returns all mistakes in the network, the library and the plan.
 pub(crate) fn bake(settings: &Settings) -> Result<Baked, Failed> {
     let (mut mistakes, mut files) = Default::default();
     let library = kernels::read(&settings.root, &mut files, &mut mistakes);
     bake_with(settings, library, mistakes, files)
 }
 
-/// Bakes with the given library and its sources; `None` if they have mistakes. `files` were read so
-/// far.
+/// Bakes with the given kernel library and kernel sources. They are `None` if they have mistakes,
+/// which are in `mistakes`. `files` are the files that were read so far.
 ///
 /// # Errors
-/// All mistakes of the network and the plan, behind those of the library.
+/// Returns all mistakes in the network and the plan, after the given ones of the library.
 pub(crate) fn bake_with(
     settings: &Settings,
     library: Option<(Library, KernelSources)>,
@@ -318,12 +324,13 @@ pub(crate) fn bake_with(
     })
 }
 
-/// Plans the network with every plan of the library, because each can be chosen at run time.
-/// Reports those that fail, and returns the number of steps of the others.
+/// Plans the network with every plan of the library, because users can choose any of them at run
+/// time. Reports plans that fail, and returns the number of steps of the others.
 fn try_all_plans(network: &Network, library: &Library, mistakes: &mut Mistakes) -> Vec<PlanSteps> {
     let mut steps = Vec::new();
     for recipe in library.plans.iter() {
-        // Devices that cannot run all layers in one launch need this variant, so it is planned too.
+        // Some devices cannot run all layers in one launch. They use this variant of the plan, so
+        // it is planned, too.
         let layer_by_layer = library.layer_by_layer(recipe);
         for recipe in [Some(recipe), layer_by_layer.as_ref()]
             .into_iter()
@@ -347,7 +354,7 @@ fn try_all_plans(network: &Network, library: &Library, mistakes: &mut Mistakes) 
     steps
 }
 
-/// The plan that the settings ask for; `None` after a mistake.
+/// Returns the plan that the settings ask for. `None` after a mistake.
 fn chosen_plan(
     settings: &Settings,
     network: &Network,
@@ -370,7 +377,8 @@ fn chosen_plan(
     }
 }
 
-/// Reports a plan that does not read weights as they are stored.
+/// Reports a mistake if the settings store weights in fewer bits, but kernels of the plan read them
+/// as f32.
 fn check_precision(
     settings: &Settings,
     stored: Precision,
@@ -401,9 +409,9 @@ fn check_precision(
     );
 }
 
-/// Reads a plan file, plans the network by its recipe and returns the plan. The recipe joins the
-/// library's. If the file names layouts, the plan must have the same. Else the network or the
-/// library has changed since tuning.
+/// Reads a plan file, adds its recipe to the library, and plans the network with it. If the file
+/// lists the layouts of constants, the plan must have the same layouts. Otherwise the network or
+/// the library has changed since `tune` wrote the file.
 fn plan_of_file(
     settings: &Settings,
     network: &Network,
@@ -451,8 +459,8 @@ fn plan_of_file(
 }
 
 impl Baked {
-    /// The block of bytes that the program contains. It has no path of the machine that builds, so
-    /// that the same inputs give the same bytes.
+    /// Returns the block of bytes that the program contains. It contains no paths of the build
+    /// machine, so the same inputs always give the same bytes.
     pub(crate) fn block(&self) -> Vec<u8> {
         let network: NetworkSection =
             (self.network.clone(), (self.golden.given, self.golden.range));
@@ -489,7 +497,7 @@ impl Baked {
     }
 }
 
-/// The path as messages show it: relative to `root` where it lies inside.
+/// Returns the path in the form that messages show: relative to `root` if it is inside `root`.
 pub(crate) fn shown(root: &Path, path: &Path) -> String {
     path.strip_prefix(root)
         .unwrap_or(path)

@@ -1,5 +1,5 @@
-//! The way from a front end's draft to a network: meaning of input and output, passes, golden
-//! vectors, rounding. All front ends share it.
+//! Turns a front end's draft into a network: the meaning of input and output, passes, golden
+//! vectors, quantization and rounding. All front ends share this module.
 
 use super::draft::Draft;
 use super::golden::{self, GoldenVectors};
@@ -21,57 +21,59 @@ use crate::ops::random::Random;
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
-/// A network as it will be baked.
+/// A network that is ready to be baked, with all data that belongs to it.
 pub(crate) struct ReadModel {
     pub(crate) network: Network,
-    /// The numbers of its arrays, rounded to what they are stored as.
+    /// The numbers of the network's constant arrays, already rounded to their stored format.
     pub(crate) tensors: Tensors,
     pub(crate) golden: GoldenVectors,
-    /// The effect of rounding the weights; `None` for weights in f32.
+    /// The effect of rounding the weights. `None` for weights in f32 and for a network that the
+    /// build quantized.
     pub(crate) rounding: Option<Rounding>,
-    /// The effect of quantizing the network; `None` if the build quantized nothing.
+    /// The effect of quantizing the network. `None` if the build did not quantize it.
     pub(crate) quantized: Option<Quantized>,
 }
 
-/// The facts that a front end knows of a model. Shapes and draft are `None` after a mistake.
+/// The facts that a front end has read from a model file. Shapes and draft are `None` after a
+/// mistake.
 #[derive(Debug, Default)]
 pub(crate) struct ModelFacts {
-    /// The folder that relative paths in the model's keys start from.
+    /// The folder that relative paths in the model's JSON keys are relative to.
     pub(crate) folder: PathBuf,
-    /// The name of the network, unless the key `name` gives another.
+    /// The name of the network. The JSON key `name` replaces it.
     pub(crate) name: String,
     pub(crate) input_shape: Option<Shape>,
-    /// True if the shape of the input comes from the key `input`.
+    /// True if the JSON key `input` states the shape of the input.
     pub(crate) shaped: bool,
-    /// The order of a record's values, unless the key `input` gives another.
+    /// The order of the values in a record. The JSON key `input` may give another order.
     pub(crate) order: InputOrder,
     pub(crate) output_shape: Option<Shape>,
-    /// The final activation, which is not in the draft, because scores are the values before it.
+    /// The final activation. It is not part of the draft, because scores are the values before it.
     pub(crate) last: Option<FinalActivation>,
-    /// The meaning of the output, where the model itself states it.
+    /// The meaning of the output, if the model file itself states it.
     pub(crate) output: Option<Output>,
-    /// The labels that the model itself has.
+    /// The labels that the model file itself contains.
     pub(crate) labels: Vec<String>,
-    /// The inputs by name, where there are several.
+    /// The names and shapes of the inputs of a model with several inputs. Empty for one input.
     pub(crate) inputs: Vec<Value>,
-    /// The outputs by name, where there are several.
+    /// The names and shapes of the outputs of a model with several outputs. Empty for one output.
     pub(crate) outputs: Vec<Value>,
-    /// The graph as the file has it.
+    /// The graph exactly as the model file has it, before passes change it.
     pub(crate) draft: Option<Draft>,
-    /// The format's word for a final sigmoid, for messages.
+    /// The word that the model's format uses for a final sigmoid, for messages.
     pub(crate) sigmoid: &'static str,
-    /// The place of keys that the file itself cannot have, for messages: `, in net.json beside the
-    /// model`.
+    /// Says in messages where a key belongs that the model file itself cannot hold, for example `,
+    /// in net.json beside the model`.
     pub(crate) keys_in: String,
 }
 
-/// Inputs this many times as large as those of the golden vectors are taken for mistakes, not for
-/// measurements.
+/// The factor between the golden vectors and inputs that are surely mistakes. Inputs this many
+/// times as large cannot be measurements.
 const NEAR: f32 = 1e6;
 
-/// Returns true if the network overflows for a record [`NEAR`] times as large as the golden
-/// vectors. Tries some of these vectors with either sign, and records of one size, whose signs are
-/// all the same or random.
+/// Returns true if a score of the network overflows for inputs [`NEAR`] times as large as the
+/// golden vectors. Tries some golden vectors times ±[`NEAR`]. Also tries records whose inputs all
+/// have the same size, with equal or random signs.
 fn overflows_near(
     network: &Network,
     tensors: &[Vec<f32>],
@@ -98,8 +100,9 @@ fn overflows_near(
         .any(|score| !score.is_finite())
 }
 
-/// Reads the keys of `o` and makes a network of the model. `before` is the number of mistakes that
-/// do not belong to this model. If there are more, no network is made.
+/// Reads the keys of the JSON object `o` and makes a network from the facts of the model. `before`
+/// is the number of mistakes that were reported before this model was read. If there are more by
+/// now, it returns `None`.
 pub(crate) fn finish(
     settings: &Settings,
     facts: ModelFacts,
@@ -115,10 +118,10 @@ pub(crate) fn finish(
     let (draft, meaning) = (facts.draft?, meaning?);
     let order = meaning.order;
     let request = Request::new(settings, &facts.folder, o, mistakes);
-    // A quantized network has weights of whole numbers, which bytes hold.
+    // The weights of a quantized network are whole numbers that fit in bytes.
     let whole = request.is_some().then_some(Precision::I8);
     let weights = settings.weights.or(whole).unwrap_or_default();
-    // Golden vectors are computed with the network as the file has it.
+    // The golden scores are those of the network exactly as the file has it, before any pass.
     let mut network = as_given(weights, &draft, meaning, facts.inputs, facts.outputs);
     let given = draft.rounded();
     let passed = passes::run(draft, network.transform.clone(), order);
@@ -156,8 +159,8 @@ pub(crate) fn finish(
         (network, tensors) = (made.network, made.tensors);
         quantized = Some(made.report);
     } else if weights == Precision::F32 {
-        // Folding makes the weights of 8-bit images so small that halves would lose digits. With
-        // weights as halves or bytes, the program scales the records.
+        // Folding the input scaling of images makes weights so small that halves lose digits. If
+        // weights are halves or bytes, the program scales each record instead.
         fold_scaling(&mut network, &mut tensors, &mut golden, draft);
     }
     same::share(&mut network, &mut tensors);
@@ -171,7 +174,8 @@ pub(crate) fn finish(
     rounded(settings, read, o.place(), mistakes)
 }
 
-/// Rounds the weights to what they are stored as, and finds the network's range and tolerance.
+/// Rounds the weights to their stored format. Then finds the input range without overflow and the
+/// tolerance of the scores.
 fn rounded(
     settings: &Settings,
     read: ReadModel,
@@ -185,7 +189,7 @@ fn rounded(
         quantized,
         ..
     } = read;
-    // The quantization has rounded the weights to bytes.
+    // If the build has quantized the network, its weights are already rounded to bytes.
     let rounding = match (&quantized, network.weights) {
         (Some(_), Precision::I8) => None,
         _ => rounding::round(settings, &network, &mut tensors, &mut golden)
@@ -213,7 +217,7 @@ fn rounded(
     })
 }
 
-/// The network as the file has it, before any pass.
+/// Makes a network from the graph exactly as the file has it, before any pass.
 fn as_given(
     weights: Precision,
     draft: &Draft,
@@ -240,7 +244,8 @@ fn as_given(
     }
 }
 
-/// Checks that the golden vectors and their scores are finite.
+/// Checks that the golden vectors and their scores are finite. The error names the first node that
+/// overflows f32.
 fn check_finite(
     network: &Network,
     tensors: &Tensors,
@@ -264,11 +269,11 @@ fn check_finite(
     ))
 }
 
-/// Replaces the network's graph by that of `draft`, which passes have changed. Returns the numbers
-/// of its arrays in f32, and computes the golden scores with them.
+/// Replaces the network's graph with that of `draft`, which the passes have changed, and computes
+/// the golden scores anew. Returns the numbers of the new graph's arrays in f32.
 ///
 /// # Errors
-/// A score that differs from that of the network as given by more than rounding explains.
+/// A score differs from that of the original graph by more than rounding can explain.
 fn replace(
     network: &mut Network,
     golden: &mut GoldenVectors,
@@ -298,14 +303,14 @@ fn replace(
     Ok(tensors)
 }
 
-/// The index of the first score that differs by more than rounding explains.
+/// Returns the index of the first score that differs by more than rounding can explain.
 fn first_difference(given: &[f32], found: &[f32]) -> Option<usize> {
     let close = |a: f32, b: f32| f64::from((a - b).abs()) <= score_bound(a.into());
     given.iter().zip(found).position(|(&a, &b)| !close(a, b))
 }
 
-/// Folds the scaling of the input into the first layer, if rounding changes no golden score by more
-/// than its bound.
+/// Folds the scaling of the input into the first layer. Keeps the network as it was if rounding
+/// would change a golden score by more than its bound.
 fn fold_scaling(
     network: &mut Network,
     tensors: &mut Tensors,
@@ -329,12 +334,12 @@ fn fold_scaling(
     }
 }
 
-/// The largest tolerance of checks, in units of the error bound. If rounding to f32 is estimated to
-/// exceed it, the tolerance is 1, and a note warns that checks may fail.
+/// The largest tolerance of a score, as a multiple of the error bound. If the estimated rounding
+/// errors are larger, the tolerance is 1 instead. A note then warns that checks may fail.
 const MOST_TOLERANCE: f64 = 100.0;
 
-/// Returns the allowed difference of scores in units of the bound: 1, or more if f32 rounds more
-/// away. A note says so.
+/// Returns the allowed error of scores as a multiple of the error bound. It is 1, or more if
+/// rounding to f32 causes larger errors. A note to the user then says so.
 fn tolerance(
     network: &Network,
     tensors: &Tensors,
@@ -367,12 +372,12 @@ fn largest(numbers: &[f32]) -> f32 {
     numbers.iter().fold(0.0f32, |most, v| most.max(v.abs()))
 }
 
-/// Returns how large raw inputs may be before sums overflow. `largest` is the largest of the golden
-/// vectors.
+/// Returns the size of raw inputs up to which no sum overflows. `largest` is the largest absolute
+/// value in the golden vectors.
 ///
 /// # Errors
-/// A golden vector with a sum that overflows in some order of its terms: the result must not depend
-/// on the order in which a device adds.
+/// A golden vector has a sum that overflows in some order of its terms. The result would depend on
+/// the order in which a device adds.
 fn range(
     network: &Network,
     tensors: &Tensors,
@@ -392,15 +397,16 @@ fn range(
                 f32::MAX
             ));
         }
-        // The bound of a deep network may be below golden vectors, which do not overflow. Such a
-        // bound says nothing, and 0 stands for an unknown one.
+        // The bound for a deep network is an estimate, and may be smaller than golden vectors that
+        // do not overflow. Such a bound is useless, so it becomes 0, which means unknown.
         up_to = 0.0;
     }
     let near = up_to < NEAR * largest && overflows_near(network, tensors, golden, largest);
     Ok(Range { up_to, near })
 }
 
-/// Hashes a network, whatever its plan: description, weights as baked, golden vectors.
+/// Returns a hash of the network that does not depend on its plan. It covers the description, the
+/// weights as baked and the golden vectors.
 fn hash(network: &Network, tensors: &[Vec<f32>], golden: &GoldenVectors) -> String {
     let mut sha = Sha256::new();
     sha.update(format!("{network:?}"));

@@ -1,55 +1,58 @@
-//! Records that overflow f32 inside a network, for `--selftest`: a device must refuse them.
+//! Finds input records whose sums overflow f32 inside the network. With them `--selftest` checks
+//! that a device refuses such records.
 //!
-//! The inputs have the signs of the weights of one row, traced back to the network's inputs. They
-//! are just so large that the sum of the row leaves the range of f32 in any order of its terms.
-//! Such a record tests most where no other sum leaves the range: a device that loses this one
-//! infinity gives an ordinary class.
+//! To find a record, the signs of one row's weights are traced back to the network's inputs. The
+//! inputs are made just so large that the sum of this row leaves the range of f32 in any order of
+//! its terms. A record tests most if no other sum overflows. A device that loses this one infinity
+//! would answer with an ordinary class.
 
 use crate::ir::graph::{Graph, Node, Shape};
 use crate::ir::network::Network;
 use crate::ir::op::{Activation, Arithmetic, Axis, Float, Math, Op, Pool, SoftmaxOf};
 use std::borrow::Cow;
 
-/// The largest number of f32.
+/// The largest finite f32.
 const LARGEST: f64 = f32::MAX as f64;
 
-/// The largest network input, so that it stays finite after any rounding.
+/// The largest input of the network that the search uses. It stays finite after any rounding.
 const MOST: f64 = LARGEST * 0.999;
 
-/// The size that a search gives to the sum of its row. It exceeds the range by more than rounding
-/// errors.
+/// The size to which the search raises the sum of a row. It exceeds the range of f32 by more than
+/// rounding errors.
 const BEYOND: f64 = 1.01 * LARGEST;
 
-/// The number of rows of a layer that are tried, from the largest weights on.
+/// The number of rows of a layer that the search tries, beginning with the rows with the largest
+/// weights.
 const ROWS: usize = 8;
 
-/// The largest number of steps of the search for one row. Each step makes the sums of other rows
-/// smaller.
+/// The most steps that the search takes for one row. Each step changes the inputs so that the sums
+/// of other rows become smaller.
 const STEPS: usize = 60;
 
-/// The largest number of multiply-adds of the search.
+/// The most multiply-adds that the whole search for records may take.
 const BUDGET: usize = 1 << 31;
 
-/// The effect of a record on the network's sums.
+/// The effect of an input record on the sums of the network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Verdict {
-    /// True if some sum overflows in every order of its terms.
+    /// True if at least one sum overflows f32 in every order of its terms.
     overflows: bool,
-    /// True if a sum overflows, but activations make all infinities finite. The scores are then
-    /// ordinary, so the device must notice the overflow where it applies an activation.
+    /// True if a sum overflows, but activations turn all infinities into finite numbers. The scores
+    /// then look ordinary, so the device must notice the overflow before it applies the activation.
     by_activation_only: bool,
 }
 
-/// Returns records of raw inputs that overflow, one behind the other. They are
-/// [`by_activation_only`](Verdict::by_activation_only), at most one for each affine layer. If there
-/// are none, the result is at most one record that overflows in another way. Only chains of
-/// affine layers and activations are searched.
+/// Returns raw input records that overflow, one after the other. At most one per affine layer is
+/// returned, and activations hide its overflow
+/// ([`by_activation_only`](Verdict::by_activation_only)). If there are none, at most one record
+/// that overflows in another way is returned. Only networks that are chains of affine layers and
+/// activations are searched. For others the result is empty.
 pub(crate) fn records(network: &Network, tensors: &[Vec<f32>]) -> Vec<f32> {
     let Some(layers) = layers(network, tensors) else {
         return Vec::new();
     };
     let macs = (network.flop() / 2).max(1) as usize;
-    // A step takes about four passes through the network.
+    // One step of the search costs about as much as computing four records.
     let mut search = Search {
         network,
         layers,
@@ -71,7 +74,7 @@ pub(crate) fn records(network: &Network, tensors: &[Vec<f32>]) -> Vec<f32> {
     }
 }
 
-/// A layer of a network without branches, with its weights.
+/// A layer of a network without branches, with its weights. Activations count as layers.
 #[derive(Clone, Copy)]
 enum ChainLayer<'a> {
     Affine {
@@ -83,7 +86,7 @@ enum ChainLayer<'a> {
 }
 
 impl ChainLayer<'_> {
-    /// The values behind the layer, in float64.
+    /// Computes the layer's result in float64. `values` is its input.
     fn step(self, values: &[f64]) -> Vec<f64> {
         let input = [(values, Shape::vector(values.len()))];
         match self {
@@ -95,7 +98,8 @@ impl ChainLayer<'_> {
     }
 }
 
-/// The layers of a network; `None` if they are not a chain.
+/// Returns the layers of a network. `None` if they are not a chain of affine layers and
+/// activations.
 fn layers<'a>(network: &Network, tensors: &'a [Vec<f32>]) -> Option<Vec<ChainLayer<'a>>> {
     let graph = &network.graph;
     let chain =
@@ -116,18 +120,19 @@ fn layers<'a>(network: &Network, tensors: &'a [Vec<f32>]) -> Option<Vec<ChainLay
     }
 }
 
-/// The largest factor by which rounding makes a sum larger.
+/// The largest factor by which rounding can increase the size of a sum.
 const ROUNDING: f64 = 1.03;
 
-/// The largest number of weights that [`reach`] reads, unless three passes read more.
+/// The most weights that all passes of [`reach`] together may read. At least three passes are made
+/// even if they read more.
 const REACH_BUDGET: usize = 1 << 26;
 
-/// The size of raw inputs up to which no sum leaves the range of f32 in any order of its terms, in
-/// two digits, rounded down. `f32::MAX` if no finite input makes a sum leave it, 0 if no such size
-/// is known.
+/// Returns the size of raw inputs up to which no sum leaves the range of f32, in any order of its
+/// terms. The size has two digits and is rounded down. It is `f32::MAX` if no finite input makes a
+/// sum overflow, and 0 if no such size is known.
 ///
-/// Sizes go through the network as intervals around 0. Behind several layers the true limit may be
-/// larger.
+/// The network is computed with intervals around 0 instead of numbers. For a network of several
+/// layers the true limit may be larger.
 pub(crate) fn reach(network: &Network, tensors: &[Vec<f32>]) -> f32 {
     let weights: usize = tensors.iter().map(Vec::len).sum();
     let passes = (REACH_BUDGET / weights.max(1)).clamp(3, 24);
@@ -141,7 +146,8 @@ pub(crate) fn reach(network: &Network, tensors: &[Vec<f32>]) -> f32 {
         if low >= LARGEST {
             return f32::MAX;
         }
-        // If sums are proportional to the inputs, the second pass is at the limit.
+        // If the sums are proportional to the inputs, this limit is exact and the second pass
+        // confirms it.
         let limit = size * LARGEST / most * 0.999;
         if low > 0.0 && (high < 1.001 * low || (size == low && most > 0.998 * LARGEST)) {
             break;
@@ -161,17 +167,18 @@ pub(crate) fn reach(network: &Network, tensors: &[Vec<f32>]) -> f32 {
     ((low / digit).floor() * digit) as f32
 }
 
-/// A sum that leaves the range of f32 in some order of its terms.
+/// A sum that leaves the range of f32 if its terms are added in some order.
 #[derive(Debug, PartialEq)]
 pub(crate) struct PartialSum {
-    /// The name of the node.
+    /// The name of the graph node that computes the sum.
     pub(crate) node: String,
-    /// The largest magnitude that a partial sum can reach, rounding included.
+    /// The largest absolute value that a partial sum can have in any order of the terms, rounding
+    /// included.
     pub(crate) size: f64,
 }
 
-/// The first sum that leaves the range of f32 in some order of its terms, for a record of raw
-/// inputs.
+/// Returns the first sum of the network that leaves the range of f32 in some order of its terms,
+/// for one record of raw inputs. `None` if there is no such sum.
 pub(crate) fn partial(network: &Network, tensors: &[Vec<f32>], raw: &[f32]) -> Option<PartialSum> {
     let graph = &network.graph;
     let wide: Vec<f64> = raw.iter().map(|&x| x.into()).collect();
@@ -216,14 +223,15 @@ pub(crate) fn partial(network: &Network, tensors: &[Vec<f32>], raw: &[f32]) -> O
         })
 }
 
-/// Upper bounds for the magnitudes of the numbers that a node computes.
+/// Upper bounds for the absolute values of the numbers that a node computes.
 struct Sizes {
     values: Vec<f64>,
-    /// The bound for partial sums on the way to the values.
+    /// The bound for all partial sums while the values are computed.
     sum: f64,
 }
 
-/// Returns bounds for the magnitudes of a node's values and partial sums, from those of its inputs.
+/// Returns bounds for the absolute values of a node's results and partial sums. `inputs` has bounds
+/// for the absolute values of its operands.
 fn largest_sum(
     network: &Network,
     tensors: &[Vec<f32>],
@@ -237,16 +245,16 @@ fn largest_sum(
     Sizes { values, sum }
 }
 
-/// The magnitudes of the numbers of a node's arrays.
+/// Returns the absolute values of the numbers in a node's constant arrays.
 fn magnitudes(graph: &Graph, tensors: &[Vec<f32>], node: &Node) -> Vec<Vec<f32>> {
     let arrays = graph.arrays(node, tensors);
     let magnitudes = |a: &Cow<'_, [f32]>| a.iter().map(|v| v.abs()).collect();
     arrays.iter().map(magnitudes).collect()
 }
 
-/// Returns the largest ratio of a partial sum to the final value if all terms have one sign. It is
-/// above 1 by rounding, and in a mean by the number of its elements, because the division comes
-/// last.
+/// Returns how much larger a partial sum can be than the final value, if all terms have the same
+/// sign. Rounding makes the ratio larger than 1. For a mean it is also multiplied by the number of
+/// elements, because the sum is divided last.
 fn partial_sum_ratio(op: Op) -> f64 {
     match op {
         Op::Pool {
@@ -267,17 +275,17 @@ fn partial_sum_ratio(op: Op) -> f64 {
     }
 }
 
-/// The largest number, or NaN if there is one.
+/// Returns the largest number. Returns NaN if one of the numbers is NaN.
 fn largest(values: &[f64]) -> f64 {
     values
         .iter()
         .fold(0.0f64, |most, &v| if v <= most { most } else { v })
 }
 
-/// The largest size of a value or of a sum on the way to it, for raw inputs of size `raw` or less.
-/// Infinite if there is no limit.
+/// Returns the largest absolute value that any value or partial sum of the network can have, if raw
+/// inputs are at most `raw` in size. Infinite if there is no limit.
 ///
-/// Sizes are kept by channel, not by pixel, so that the cost of a pass is that of reading the
+/// Bounds are kept for channels instead of pixels. So a pass costs little more than reading the
 /// weights.
 fn most(network: &Network, tensors: &[Vec<f32>], raw: f64) -> f64 {
     let graph = &network.graph;
@@ -301,8 +309,9 @@ fn most(network: &Network, tensors: &[Vec<f32>], raw: f64) -> f64 {
     most
 }
 
-/// Bounds the absolute values of each channel of a node, from the bounds of its inputs. Coarser
-/// than [`largest_sum`], which has a bound per value, and much cheaper for images.
+/// Returns a bound for the absolute values of each channel of a node's result. `sizes` has the
+/// bounds of all earlier values. [`largest_sum`] has a bound for each element instead, which is
+/// more precise and much slower for images.
 fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f64>]) -> Sizes {
     let graph = &network.graph;
     let shape = graph.values[node.output].shape;
@@ -315,7 +324,8 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
                     sum: f64::INFINITY,
                 };
             };
-            // Only pixels with the whole window inside the image count: their sums are the largest.
+            // The bound is for pixels whose window is completely inside the image, because their
+            // sums have the most terms.
             let (group, outputs) = (shape_of(&input).c / groups, shape.c / groups);
             let depth = tensors[weights].len() / shape.c.max(1);
             let rows = tensors[weights]
@@ -337,7 +347,8 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
         }
         Op::Pool { .. } => sizes[node.inputs[0]].clone(),
         Op::Resample { .. } => {
-            // Resampling multiplies the bound of each channel by that of a channel of ones.
+            // A resampling increases the bound of each channel as much as it increases a channel of
+            // ones.
             let one = |shape| Shape { c: 1, ..shape };
             let (from, to) = (one(shape_of(&node.inputs[0])), one(shape));
             let arrays = magnitudes(graph, tensors, node);
@@ -371,7 +382,7 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
     Sizes { values, sum }
 }
 
-/// The largest number of each channel.
+/// Returns the largest number of each channel.
 fn by_channel(values: &[f64], shape: Shape) -> Vec<f64> {
     values
         .chunks_exact((shape.h * shape.w).max(1))
@@ -379,24 +390,25 @@ fn by_channel(values: &[f64], shape: Shape) -> Vec<f64> {
         .collect()
 }
 
-/// Returns bounds for the magnitudes of an operation's values, from those of its inputs and from
-/// its arrays' magnitudes.
+/// Returns bounds for the absolute values of an operation's results. `inputs` has bounds for its
+/// operands, and `arrays` the absolute values of its constant arrays.
 fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape) -> Vec<f64> {
     let (values, input) = inputs[0];
     let arrays: Vec<&[f32]> = arrays.iter().map(|a| &**a).collect();
     let of = |op: Op| op.reference(inputs, &arrays, shape);
     match op {
         Op::Activation(a) => {
-            // Near 0 a logarithm is large, and a reciprocal has no limit.
+            // Close to 0 a logarithm has a large absolute value, and a reciprocal has no bound.
             let low = match a {
                 Activation::Math(Math::Reciprocal) => f64::INFINITY,
                 Activation::Math(Math::Log) => 104.0,
                 Activation::Math(Math::Cos | Math::NotBelow) => 1.0,
                 _ => 0.0,
             };
-            // The others are largest at an end of the range from −x to x. Exceptions are the sine
-            // (at most 1), GELU, HardSwish, SiLU and Mish. These four are at most 0.5 in size
-            // between the ends, and never larger than their argument.
+            // Most functions have their largest absolute value over the range from −x to x at one
+            // of its ends. Exceptions are the sine (at most 1), GELU, HardSwish, SiLU and Mish.
+            // Between the ends, these four are at most 0.5 in size, and never larger than their
+            // argument.
             let size = |&x: &f64| {
                 let ends = a.apply(x).abs().max(a.apply(-x).abs());
                 ends.max(x.min(1.0)).max(low)
@@ -435,24 +447,25 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
     }
 }
 
-/// The search for records that overflow.
+/// The state of the search for records that overflow.
 struct Search<'a> {
     network: &'a Network,
     layers: Vec<ChainLayer<'a>>,
-    /// The number of steps that all further searches together may still take.
+    /// The number of steps that the search may still take, for all remaining rows together.
     left: usize,
-    /// The first record that overflows, but not
-    /// [`by_activation_only`](Verdict::by_activation_only). It is used if there is no better one.
+    /// The first record that was found whose overflow shows in the scores, so that it is not
+    /// [`by_activation_only`](Verdict::by_activation_only). It is used if no better record is
+    /// found.
     second_best: Vec<f32>,
 }
 
-/// A mask for each layer up to the searched one. That of an activation tells which arguments are
-/// above 0, so that a ReLU lets them pass. That of an affine layer is empty.
+/// A mask for each layer up to the one that is searched. The mask of an activation tells which of
+/// its arguments are above 0, which a ReLU lets pass. The mask of an affine layer is empty.
 type Masks = Vec<Vec<bool>>;
 
 impl Search<'_> {
-    /// Searches for a record whose overflow in layer `target` activations make finite, so that no
-    /// score shows it. `None` if the search finds none.
+    /// Searches for a record that makes a sum of layer `target` overflow, while activations make
+    /// the infinity finite, so that no score shows it. `None` if the search finds no such record.
     fn layer(&mut self, target: usize) -> Option<Vec<f32>> {
         let ChainLayer::Affine {
             inputs,
@@ -472,15 +485,15 @@ impl Search<'_> {
         let mut rows: Vec<usize> = (0..biases.len()).collect();
         rows.sort_by(|&a, &b| sizes[b].total_cmp(&sizes[a]).then(a.cmp(&b)));
         rows.truncate(ROWS);
-        // −∞ first, because ReLU hides no other infinity.
+        // A sum of −∞ is tried before +∞, because ReLU turns only −∞ into a finite number.
         [-1.0, 1.0]
             .into_iter()
             .find_map(|sign| rows.iter().find_map(|&row| self.row(target, row, sign)))
     }
 
-    /// Searches for a record as [`Search::layer`] does, with a sum of `sign` · ∞ in row `row`. The
-    /// search begins at the inputs that take the sum farthest, scaled to just beyond the range.
-    /// Each step then reduces what other rows add to the sums of later layers.
+    /// Searches for a record as [`Search::layer`] does, where row `row` of the layer has a sum of
+    /// `sign` · ∞. The search begins with the inputs that make the sum largest, scaled so that it
+    /// just overflows. Each step then reduces the effect of the layer's other rows on later sums.
     fn row(&mut self, target: usize, row: usize, sign: f64) -> Option<Vec<f32>> {
         let (network, transform) = (self.network, &self.network.transform);
         let most: Vec<f64> = (0..network.width)
@@ -528,14 +541,16 @@ impl Search<'_> {
         None
     }
 
-    /// The inputs at the beginning of a search; `None` if the row cannot overflow.
+    /// Returns the inputs with which the search for a row begins. `None` if the sum of the row
+    /// cannot overflow.
     fn start(&self, target: usize, row: usize, unit: &[f64], most: &[f64]) -> Option<Vec<f64>> {
         let mut masks = Masks::new();
         let (mut input, mut values) = (vec![0.0; self.network.width], Vec::new());
         let affine = |l: &ChainLayer<'_>| matches!(l, ChainLayer::Affine { .. });
         let deep = self.layers[..target].iter().any(affine);
-        // The direction depends on the ReLUs that let values pass, and these on the direction. So
-        // it is computed again with the ReLUs that it opens.
+        // The best signs of the inputs depend on which ReLUs are open (let values pass), and these
+        // depend on the inputs. So the signs are computed repeatedly with the ReLUs that the last
+        // inputs open.
         for _ in 0..if deep { 3 } else { 1 } {
             let slopes = self.slopes(target, unit.to_vec(), &masks);
             let farthest = |(s, &m): (&f64, &f64)| if *s == 0.0 { 0.0 } else { s.signum() * m };
@@ -550,8 +565,8 @@ impl Search<'_> {
         Some(input)
     }
 
-    /// Returns for each value of layer `target` the largest magnitude that a unit of it adds to all
-    /// sums of the last layer together.
+    /// Returns a weight for each value of layer `target`. It bounds how much a change of the value
+    /// by 1 changes the sums of the last layer, all added up.
     fn shares(&self, target: usize) -> Vec<f64> {
         let mut shares = vec![1.0; self.network.outputs()];
         for layer in self.layers.iter().skip(target + 1).rev() {
@@ -572,8 +587,9 @@ impl Search<'_> {
         shares
     }
 
-    /// Returns the derivatives by the network's inputs of the sum of layer `target`'s values times
-    /// `factors`. `masks` tells which ReLUs are open; without masks all are.
+    /// Returns the derivatives by the network's inputs of a weighted sum. It adds layer `target`'s
+    /// values times `factors`. `masks` tells which ReLUs are open. If `masks` is empty, all are
+    /// open.
     fn slopes(&self, target: usize, factors: Vec<f64>, masks: &Masks) -> Vec<f64> {
         let mut slopes = factors;
         for (i, layer) in self.layers[..=target].iter().enumerate().rev() {
@@ -604,7 +620,7 @@ impl Search<'_> {
         slopes
     }
 
-    /// The sums of layer `target`, and the masks of the layers before it.
+    /// Computes the sums of layer `target` for this input, and the masks of the layers before it.
     fn forward(&self, target: usize, input: &[f64]) -> (Vec<f64>, Masks) {
         let (mut values, mut masks) = (input.to_vec(), Masks::new());
         for layer in &self.layers[..=target] {
@@ -624,7 +640,8 @@ impl Search<'_> {
     }
 }
 
-/// Moves the inputs along the slopes of a row's sum until that sum overflows again.
+/// Changes the inputs along the slopes of a row's sum until the sum overflows again. Inputs stay
+/// within ±`most`.
 fn push_beyond(input: &mut [f64], slopes: &[f64], most: &[f64]) {
     let square: f64 = slopes.iter().map(|s| s * s).sum();
     for _ in 0..20 {
@@ -638,7 +655,7 @@ fn push_beyond(input: &mut [f64], slopes: &[f64], most: &[f64]) {
     }
 }
 
-/// A number with a bound of its error.
+/// A number, and a bound for its error in f32.
 #[derive(Clone, Copy)]
 struct Bounded {
     value: f64,
@@ -650,8 +667,8 @@ impl Bounded {
         Bounded { value, error: 0.0 }
     }
 
-    /// The sum of a row, if it is the same in every order of its terms. An overflow becomes an
-    /// infinity, and is reported in `overflows`.
+    /// Returns the sum of a row, or `None` if its f32 result depends on the order of the terms. A
+    /// sum that overflows becomes an infinity and sets `overflows`.
     fn sum(row: &[f32], bias: f32, values: &[Bounded], overflows: &mut bool) -> Option<Bounded> {
         let rounding = (row.len() + 2) as f64 * 2f64.powi(-23);
         let (mut up, mut down) = (f64::from(bias).max(0.0), f64::from(-bias).max(0.0));
@@ -672,14 +689,15 @@ impl Bounded {
                 Some(Bounded::exact(value.signum() * f64::INFINITY))
             }
             false if up.max(down) + error < LARGEST => Some(Bounded { value, error }),
-            // The sum depends on the order of its terms: both signs overflow, or only some orders.
+            // The result depends on the order of the terms, because partial sums of only some
+            // orders overflow.
             _ => None,
         }
     }
 }
 
-/// Judges the effect of a record of raw inputs. The verdict holds for any order of the terms of
-/// each sum.
+/// Determines the effect of a record of raw inputs on the network. The verdict holds whatever the
+/// order in which a device adds the terms of each sum.
 fn judge(network: &Network, layers: &[ChainLayer<'_>], raw: &[f32]) -> Verdict {
     let read = |(i, &x): (usize, &f32)| f64::from(network.transform.apply(i, x.into()) as f32);
     let read = raw.iter().enumerate().map(read);

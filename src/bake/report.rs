@@ -1,4 +1,4 @@
-//! The text that a build prints about what it has baked.
+//! The text that a build prints about the program that it has baked.
 
 use super::Baked;
 use crate::ir::network::named;
@@ -8,9 +8,9 @@ use crate::planner::fit::Fit;
 use crate::registry::EngineKind;
 
 impl Baked {
-    /// Returns the lines that a build prints: the network, its costs in a program, notes, and the
-    /// effect of rounding. `why` tells why this network is baked, if nobody named one. `block` is
-    /// the number of baked bytes, `arch` the program's architecture.
+    /// Returns the lines that a build prints: the network, its costs, notes, and the effect of
+    /// rounding. `why` says why this network is baked, if the user did not name one. `block` is the
+    /// number of baked bytes, and `arch` the architecture of the program.
     pub(crate) fn report(&self, why: &str, arch: &str, block: usize) -> Vec<String> {
         let (n, plan) = (&self.network, &self.plan);
         let mut shape = n.shape();
@@ -43,7 +43,8 @@ impl Baked {
         lines
     }
 
-    /// Memory, expected time and bytes in the program file, in a line.
+    /// Returns a line with the memory that the program needs, the expected time, and the bytes in
+    /// the program file.
     fn costs(&self, arch: &str, block: usize) -> String {
         let (plan, library) = (&self.plan, &self.library);
         let fit = |plan: &Plan| Fit::of(plan, library, (arch, 1), self.network.flop());

@@ -1,4 +1,4 @@
-//! Rounding of weights to the type that they are stored as.
+//! Rounds weights to the number format that they are stored in, and measures how the scores change.
 
 use super::Settings;
 use super::golden::{self, GoldenVectors};
@@ -8,19 +8,19 @@ use crate::ir::op::Op;
 use crate::ir::{half, scale};
 use std::fmt;
 
-/// The effect of storing weights in fewer bits than f32.
+/// The effect on the network of storing its weights in fewer bits than f32.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rounding {
-    /// The rounding errors of the weights, in words.
+    /// A text about the rounding errors of the weights, for the build's report.
     pub(crate) weights: String,
-    /// The largest change of a score.
+    /// The largest change of any score.
     pub(crate) score: f64,
-    /// The vectors whose class changes. `None` for weights as bytes, if too few vectors were given
-    /// to tell.
+    /// The golden vectors whose predicted class changes. `None` for weights as bytes if the user
+    /// gave fewer than [`ENOUGH`] vectors, because so few say too little.
     pub(crate) classes: Option<ClassChanges>,
 }
 
-/// The number of vectors whose class changes, and that of all compared vectors.
+/// The number of records whose predicted class changes, and the number of all compared records.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ClassChanges {
     pub(crate) changed: usize,
@@ -40,13 +40,16 @@ impl fmt::Display for Rounding {
     }
 }
 
-/// The least number of given vectors whose changes of class say something about other records.
+/// The least number of golden vectors from the user for which class changes say something about
+/// other records.
 const ENOUGH: usize = 200;
 
-/// Rounds the weights, and computes the golden scores anew with them. `None` for weights in f32.
+/// Rounds the weights to their stored format, and computes the golden scores anew with the rounded
+/// weights. `None` for weights in f32, which are not rounded.
 ///
 /// # Errors
-/// A weight that a half cannot hold, or more changes of class than the settings allow.
+/// A weight is too large for half precision, or more predicted classes change than the settings
+/// allow.
 pub(super) fn round(
     settings: &Settings,
     network: &Network,
@@ -61,7 +64,8 @@ pub(super) fn round(
     };
     let outputs = network.outputs();
     let enough = golden.all.len() >= ENOUGH * network.width;
-    // Halves change next to nothing: the vectors that are baked are enough.
+    // Rounding to half precision changes scores very little, so comparing the baked golden vectors
+    // is enough.
     let all = enough && network.weights == Precision::I8;
     let inputs = if all { &golden.all } else { &golden.inputs };
     let old = golden::scores_of(network, &before, inputs);
@@ -100,14 +104,14 @@ pub(super) fn round(
     }))
 }
 
-/// Rounds weights to the nearest halves. Returns a text with the
-/// largest rounding errors.
+/// Rounds weights to the nearest half-precision numbers. Returns a text with the largest rounding
+/// errors.
 fn halves(
     settings: &Settings,
     network: &Network,
     tensors: &mut [Vec<f32>],
 ) -> Result<String, String> {
-    /// The smallest half with all eleven bits of its significand.
+    /// The smallest half-precision number whose significand has all eleven bits.
     const NORMAL: f32 = 1.0 / (1 << 14) as f32;
     let (mut relative, mut absolute) = (0.0f64, 0.0f64);
     for (tensor, values) in network.graph.tensors.iter().zip(tensors.iter_mut()) {
@@ -137,8 +141,8 @@ fn halves(
     ))
 }
 
-/// Rounds weights to whole numbers times a scale for each row, with the least error in columns
-/// where the inputs are large for the golden vectors. Returns a text with the rounding errors.
+/// Rounds each row of weights to whole numbers times a scale. The errors are smallest in columns
+/// whose inputs are large in the golden vectors. Returns a text with the rounding errors.
 fn bytes(network: &Network, tensors: &mut [Vec<f32>], golden: &GoldenVectors) -> String {
     let means = means(network, tensors, &golden.inputs);
     let (mut squares, mut of) = (0.0f64, 0.0f64);
@@ -168,7 +172,8 @@ fn bytes(network: &Network, tensors: &mut [Vec<f32>], golden: &GoldenVectors) ->
     )
 }
 
-/// Returns the mean magnitude of each element of each value of the graph over the vectors `inputs`.
+/// Returns the mean absolute value of each element of each value of the graph, over the raw records
+/// in `inputs`.
 pub(super) fn means(network: &Network, tensors: &[Vec<f32>], inputs: &[f32]) -> Vec<Vec<f32>> {
     let graph = &network.graph;
     let mut sums: Vec<Vec<f64>> = graph
@@ -191,18 +196,19 @@ pub(super) fn means(network: &Network, tensors: &[Vec<f32>], inputs: &[f32]) -> 
         .collect()
 }
 
-/// The magnitudes of the numbers that a layer's weights are multiplied with.
+/// The mean absolute values of the inputs that a layer's weights are multiplied by.
 pub(super) struct Columns {
-    /// A mean magnitude for each column of an affine layer, or for each input channel of a
-    /// convolution.
+    /// The mean absolute values: one for each column of an affine layer's weights, or one for each
+    /// input channel of a convolution.
     sizes: Vec<f32>,
-    /// The window of a convolution. `None` for an affine layer.
+    /// The window and groups of a convolution. `None` for an affine layer.
     window: Option<GroupedWindow>,
 }
 
-/// The window and the groups of a convolution. They decide which input channel a weight reads.
+/// The window size and the groups of a convolution. They decide which input channel each weight
+/// multiplies.
 struct GroupedWindow {
-    /// The number of elements of the window.
+    /// The number of elements in the window.
     taps: usize,
     groups: usize,
 }
@@ -214,8 +220,8 @@ impl Columns {
             Op::Convolution { .. } => channels(value, shape),
             _ => value.clone(),
         };
-        // No size is below an eighth of their mean, because other records may be large where golden
-        // vectors are almost zero.
+        // Each entry is raised to at least an eighth of the mean of all entries. Inputs that are
+        // almost zero in the golden vectors may be large in other records.
         let least = sizes.iter().sum::<f32>() / sizes.len().max(1) as f32 / 8.0;
         let sizes = sizes.into_iter().map(|size| size.max(least)).collect();
         let window = match node.op {
@@ -231,7 +237,8 @@ impl Columns {
         Columns { sizes, window }
     }
 
-    /// Returns the magnitude that belongs to each weight of row `row`, in a layer of `rows` rows.
+    /// Returns, for each weight of row `row`, the mean absolute value of the input that it
+    /// multiplies. The layer has `rows` rows.
     pub(super) fn of_row(&self, row: usize, rows: usize) -> Vec<f32> {
         let Some(GroupedWindow { taps, groups }) = self.window else {
             return self.sizes.clone();
@@ -245,7 +252,7 @@ impl Columns {
     }
 }
 
-/// The mean of each channel over its pixels.
+/// Returns the mean of each channel over all pixels.
 fn channels(value: &[f32], shape: Shape) -> Vec<f32> {
     let pixels = shape.h * shape.w;
     let of = |c: usize| (0..pixels).map(move |p| shape.index(c, p / shape.w, p % shape.w));

@@ -1,4 +1,5 @@
-//! Stores equal large weight arrays of several layers once. An unrolled loop has such arrays.
+//! Stores large weight arrays that are equal only once, even if several layers use them. Unrolled
+//! loops have such layers.
 
 use crate::ir::graph::{Node, Role, Tensor, Tensors};
 use crate::ir::network::Network;
@@ -6,10 +7,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
-/// The fewest numbers of an array that is compared with others.
+/// Arrays with fewer numbers than this are not compared.
 const LEAST: usize = 1 << 14;
 
-/// Lets nodes with equal large arrays use one of them, and removes the others.
+/// Makes nodes with equal large weight arrays share one array, and removes the copies.
 pub(super) fn share(network: &mut Network, tensors: &mut Tensors) {
     let graph = &mut network.graph;
     let mut kept: Vec<Tensor> = Vec::new();
@@ -19,7 +20,8 @@ pub(super) fn share(network: &mut Network, tensors: &mut Tensors) {
     for (tensor, array) in graph.tensors.iter().zip(std::mem::take(tensors)) {
         let mut hasher = DefaultHasher::new();
         array.iter().for_each(|v| v.to_bits().hash(&mut hasher));
-        // The arrays of element-wise operations stay apart: plans name their node.
+        // The arrays of element-wise operations are not shared, because plans look them up by the
+        // name of their node.
         let large = tensor.role == Role::Weights && array.len() >= LEAST;
         let known = match large {
             true => alike.entry(hasher.finish()).or_default(),

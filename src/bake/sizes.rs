@@ -1,41 +1,43 @@
 //! Sizes that a model leaves open, and inputs that become constants, as they are stated for a bake:
 //! `x:1,3,320,320;height:64;rate=16000`.
 
-/// The sizes of inputs and of named dimensions, and the numbers of inputs that become constants.
+/// All sizes that the user states for inputs and for named dimensions, and all inputs that become
+/// constants.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sizes {
     stated: Vec<Stated>,
     constants: Vec<StatedConstant>,
 }
 
-/// The sizes of one name.
+/// The sizes that the user states for one input or one named dimension.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stated {
-    /// The name of an input or of a dimension.
+    /// The name of an input or of a named dimension.
     pub(crate) name: String,
     pub(crate) sizes: Vec<Size>,
 }
 
-/// The numbers of an input that becomes a constant: one for each element, or one for all.
+/// An input that becomes a constant, and its numbers: one for each element, or one for all
+/// elements.
 #[derive(Clone, Debug, PartialEq)]
 struct StatedConstant {
     name: String,
     numbers: Vec<f64>,
 }
 
-/// A size of an axis.
+/// The size of one axis of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
     Known(usize),
-    /// The number of records, which stays open.
+    /// The axis of the records. Its size stays open.
     Records,
 }
 
-/// The largest size of an axis.
+/// The largest size that an axis may have.
 const MOST: usize = 1 << 24;
 
 impl Size {
-    /// Parses a number from 1 to [`MOST`], or `N`.
+    /// Parses a size: a number from 1 to [`MOST`], or `N` for the number of records.
     pub(crate) fn parse(text: &str) -> Result<Size, String> {
         match text.trim() {
             "N" => Ok(Size::Records),
@@ -51,9 +53,9 @@ impl Size {
 }
 
 impl Sizes {
-    /// Parses names with their sizes, `NAME:SIZE,SIZE…`, and inputs with their numbers,
-    /// `NAME=NUMBER,NUMBER…`, with semicolons between them. A name may contain `:` and `=`, because
-    /// only the last sign counts.
+    /// Parses the user's text, whose parts are separated by semicolons. `NAME:SIZE,SIZE…` states
+    /// sizes, and `NAME=NUMBER,NUMBER…` makes an input constant. A name may contain `:` and `=`,
+    /// because only the last such sign separates it from the list.
     pub(crate) fn parse(text: &str) -> Result<Sizes, String> {
         let mut sizes = Sizes::default();
         for part in text.split(';').filter(|part| !part.trim().is_empty()) {
@@ -73,10 +75,10 @@ impl Sizes {
         Ok(sizes)
     }
 
-    /// Adds the sizes of a name.
+    /// Adds the sizes of the input or dimension `name`.
     ///
     /// # Errors
-    /// The name is there already.
+    /// Sizes are already stated for the name.
     pub(crate) fn add(&mut self, name: &str, sizes: Vec<Size>) -> Result<(), String> {
         if self.of(name).is_some() {
             return Err(format!(
@@ -90,10 +92,10 @@ impl Sizes {
         Ok(())
     }
 
-    /// Adds an input that becomes a constant.
+    /// Adds an input that becomes a constant with these numbers.
     ///
     /// # Errors
-    /// The name is there already.
+    /// Numbers are already stated for the name.
     pub(crate) fn add_constant(&mut self, name: &str, numbers: Vec<f64>) -> Result<(), String> {
         if self.constant(name).is_some() {
             return Err(format!(
@@ -105,7 +107,8 @@ impl Sizes {
         Ok(())
     }
 
-    /// Returns these sizes and numbers, and those of `other` for names that are not stated here.
+    /// Merges two sets of stated sizes and numbers. If a name is in both, `other` is ignored for
+    /// that name.
     pub(crate) fn or(&self, other: &Sizes) -> Sizes {
         let mut all = self.clone();
         let more = other.stated.iter().filter(|s| self.of(&s.name).is_none());
@@ -116,26 +119,26 @@ impl Sizes {
         all
     }
 
-    /// Returns the sizes that are stated for an input or a dimension; `None` if there are none.
+    /// Returns the sizes that are stated for an input or a dimension. `None` if none are stated.
     pub(crate) fn of(&self, name: &str) -> Option<&[Size]> {
         let stated = self.stated.iter().find(|s| s.name == name)?;
         Some(&stated.sizes)
     }
 
-    /// Returns the numbers that are stated for an input that becomes a constant; `None` for others.
+    /// Returns the numbers of an input that becomes a constant. `None` for other inputs.
     pub(crate) fn constant(&self, name: &str) -> Option<&[f64]> {
         let stated = self.constants.iter().find(|c| c.name == name)?;
         Some(&stated.numbers)
     }
 
-    /// The names that are stated.
+    /// Returns all names for which sizes or numbers are stated.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let constants = self.constants.iter().map(|c| &*c.name);
         self.stated.iter().map(|s| &*s.name).chain(constants)
     }
 }
 
-/// Parses a finite number.
+/// Parses a number, which must be finite.
 fn number(text: &str) -> Result<f64, String> {
     match text.trim().parse() {
         Ok(x) if f64::is_finite(x) => Ok(x),

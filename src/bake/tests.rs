@@ -1,5 +1,5 @@
-//! Tests that bake small folders with a network. They check the block, the plan of each device,
-//! the fusion of steps, and the message on each mistake.
+//! Tests that bake networks from small temporary folders. They check the block, the plan for each
+//! device, the fusion of steps, and the message for each mistake.
 
 mod layers;
 mod quantize;
@@ -22,7 +22,7 @@ use crate::registry::{
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder that goes away with the test.
+/// A temporary folder for a network. It is deleted when the test ends.
 struct NetworkFolder {
     path: PathBuf,
 }
@@ -42,7 +42,7 @@ impl NetworkFolder {
         self
     }
 
-    /// Writes the definition of a matrix with its CSV.
+    /// Writes a JSON definition of a matrix, and a CSV file with its numbers.
     fn matrix(
         &self,
         name: &str,
@@ -64,7 +64,8 @@ impl NetworkFolder {
             .put(&format!("{name}.csv"), csv)
     }
 
-    /// Writes a network 3-4-2 with a ReLU. `extra` are further members of the JSON.
+    /// Writes a network with 3 inputs, a layer of 4 outputs with ReLU, and a layer of 2 outputs.
+    /// `extra` has additional members of the network's JSON.
     fn tiny(&self, extra: &str) -> &Self {
         self.matrix("1_w", 4, 3, |r, c| (r as f32 - 1.5) * 0.5 + c as f32 * 0.25)
             .matrix("1_b", 4, 1, |r, _| r as f32 * 0.125)
@@ -107,7 +108,7 @@ impl NetworkFolder {
         }
     }
 
-    /// Bakes with weights stored as MORTONNET_WEIGHTS=`weights`.
+    /// Bakes the network with the stored number format that MORTONNET_WEIGHTS=`weights` sets.
     fn bake_stored(&self, plan: &str, weights: &str) -> Result<Baked, Vec<String>> {
         let settings = self.settings(plan, Some(weights));
         bake(&settings).map_err(|e| e.mistakes.lines)
@@ -125,7 +126,7 @@ impl NetworkFolder {
         self.bake_plan("host")
     }
 
-    /// The mistakes, without the path of the folder.
+    /// Bakes the network, which must fail. Returns the mistakes without the path of the folder.
     fn mistakes(&self) -> Vec<String> {
         let own = format!("{}/", self.path.display());
         let list = self.bake().err().expect("the bake accepts it");
@@ -208,7 +209,7 @@ fn opened(baked: &Baked) -> Block {
     Block::open(baked.block().leak()).unwrap()
 }
 
-/// The block gives back everything that was baked, with any plan.
+/// Reading the block gives back everything that was baked, under any plan.
 #[test]
 fn the_block_holds_what_was_baked() {
     let f = NetworkFolder::new();
@@ -239,14 +240,15 @@ fn the_block_holds_what_was_baked() {
     }
 }
 
-/// The block of a small network without kernels.
+/// Returns a block with a small network and no kernels, so that its bytes do not change with kernel
+/// files.
 pub(crate) fn tiny_block() -> Block {
     let f = NetworkFolder::new();
     let mut baked = f
         .tiny(r#","name":"tiny","labels":["no","yes"]"#)
         .bake_plan("mali-midgard")
         .unwrap();
-    // The hash of the kernel library changes with the files in kernels/.
+    // The hash of the kernel library would change with every change of the files in `kernels/`.
     baked.sources = Vec::new().into();
     baked.library = Library {
         hash: "0".into(),
@@ -258,8 +260,8 @@ pub(crate) fn tiny_block() -> Block {
     opened(&baked)
 }
 
-/// Bytes and scales give the rounded weights, with any plan. Biases stay as they are. A plan that
-/// reads floats gets the weights back as floats.
+/// Bytes times scales are the rounded weights, under any plan. Biases are not rounded. For a plan
+/// whose kernels read floats, the rounded weights are stored as floats.
 #[test]
 fn weights_become_bytes() {
     let f = NetworkFolder::new();
@@ -341,12 +343,12 @@ fn weights_become_bytes() {
     );
 }
 
-/// If the model brings enough vectors, more than 1 % of changed classes are a mistake, unless the
-/// settings allow them.
+/// If the user gives enough golden vectors and storing weights as bytes changes more than 1 % of
+/// the classes, the bake fails. The settings may allow more changes.
 #[test]
 fn bytes_that_change_classes_are_refused() {
     let f = NetworkFolder::new();
-    // The classes differ by less than half a quantization step.
+    // The scores of both classes differ by less than half a quantization step.
     f.matrix("w", 2, 2, |r, c| [[1.0, 0.003], [1.0, 0.0]][r][c])
         .matrix("b", 2, 1, |r, _| [0.0, 0.001][r]);
     f.network(
@@ -399,7 +401,7 @@ fn weights_become_halves() {
     let f = NetworkFolder::new();
     f.tiny("");
     let (whole, halves) = (f.bake().unwrap(), f.bake_halves("host").unwrap());
-    // Halves hold these weights, multiples of 1/4, exactly.
+    // These weights are multiples of 1/4, which halves represent exactly.
     let exactly = "rounded by at most 0.00e0 of their value, those below 2^-14 by 0.00e0; scores \
                    change by at most 0.00e0, 0 of 32 classes";
     assert_eq!(halves.rounding.as_ref().unwrap().to_string(), exactly);
@@ -754,8 +756,8 @@ fn mistakes_one_by_one() {
     );
 }
 
-/// A matrix that cannot be read causes no mistakes in other layers, and mistakes there are still
-/// found.
+/// A matrix that cannot be read causes no mistakes in other layers. Mistakes in other layers are
+/// still found.
 #[test]
 fn one_mistake_is_one_message() {
     type Change<'a> = &'a dyn Fn(&NetworkFolder);
@@ -781,7 +783,8 @@ fn one_mistake_is_one_message() {
         (&["1_w.csv: expected 4 lines (rows), found 3"], &|f| {
             f.put("1_w.csv", "1,2,3\n1,2,3\n1,2,3\n");
         }),
-        // The JSON names 4 columns. Other files have 3, so each line of the CSV gets a message.
+        // The JSON definition says 4 columns, but each line of the CSV file has 3. So each line
+        // gets a message.
         (
             &[
                 "1_w.csv:1:4: expected 4 numbers",
@@ -820,7 +823,8 @@ fn one_mistake_is_one_message() {
                 f.put("2_b.csv", "0\nx\n");
             },
         ),
-        // The middle of 3-4-4-2 is not known, so its neighbours are not compared.
+        // The size of the unreadable matrix in the middle of 3-4-4-2 is not known. So its
+        // neighbours are not compared with each other.
         (&["layers[1]: weights: cannot read gone.json"], &|f| {
             f.matrix("2_w", 2, 5, |_, _| 1.0);
             let layers = [
@@ -835,13 +839,15 @@ fn one_mistake_is_one_message() {
             let layers = [affine("1_w", "1_b"), act("PoolLayer"), affine("2_w", "2_b")];
             f.network(&layers.join(","), 3, extra);
         }),
-        // A network of one output does not end in this layer either.
+        // An unknown layer stands behind a layer with one output. The output of the network is then
+        // not known, so only the unknown layer is reported.
         (&["layers[1]: expected a layer (AffineLayer"], &|f| {
             f.matrix("3_w", 1, 3, |_, _| 1.0)
                 .matrix("3_b", 1, 1, |_, _| 0.0);
             f.network(&[affine("3_w", "3_b"), act("GeluLayer")].join(","), 2, "");
         }),
-        // The size of the unreadable matrix is known, and used.
+        // The size of the unreadable matrix is known, so the number of means is still checked
+        // against it.
         (
             &[
                 "1_w.csv:1:1: expected a finite",
@@ -895,7 +901,8 @@ fn one_mistake_is_one_message() {
     }
 }
 
-/// A header of numbers would be a record. One name that is no number is enough to tell them apart.
+/// A CSV header of numbers could not be told from a record. A header is recognized if one name is
+/// not a number.
 #[test]
 fn features_must_not_all_be_numbers() {
     for names in [
@@ -959,7 +966,8 @@ fn scaling_is_folded_where_it_costs_nothing_and_left_to_the_reader_elsewhere() {
         .unwrap();
     assert!(!barometer.network.folded);
     assert_eq!(barometer.network.transform.apply(0, 101625.0), 1.0);
-    // The scores for equal scaled inputs are equal, and golden vectors are in the raw range.
+    // Equal scaled inputs have equal scores, whether the scaling is folded or not. Golden vectors
+    // have inputs in the raw range.
     let weights = |b: &Baked| {
         let mut w = vec![Vec::new(); b.network.graph.tensors.len()];
         for (c, &o) in b.plan.constants.iter().zip(&b.constants.offsets) {
@@ -1083,7 +1091,7 @@ fn a_leaky_relu_has_the_slope_of_its_layer() {
     let options = tenth.plan.steps[0].options.to_string();
     assert!(options.contains("-DACT0=4"), "{options}");
     assert!(options.contains("-DPARAMS0=1e-1f,0e0f"), "{options}");
-    // Scores are linear in the slope. A slope of 0 gives those of a ReLU.
+    // The scores are linear in the slope of the leaky ReLU. With slope 0 they are those of a ReLU.
     f.tiny("");
     assert_eq!(none.golden.scores, f.bake().unwrap().golden.scores);
     assert_ne!(one.golden.scores, none.golden.scores);
@@ -1101,7 +1109,8 @@ fn a_leaky_relu_has_the_slope_of_its_layer() {
     }
 }
 
-/// The mistakes of a library in a folder of its own, with `change` in one place.
+/// Copies the kernel library to a folder of its own, changes it in one place, and returns the
+/// mistakes that reading it reports.
 fn library_mistakes(change: &dyn Fn(String) -> String, files: &[(&str, &str)]) -> Vec<String> {
     let f = NetworkFolder::new();
     f.tiny("");
@@ -1363,7 +1372,8 @@ fn the_library_is_checked_too() {
     }
 }
 
-/// Work-groups, work-items and barriers of kernels whose documents prescribe them.
+/// Some kernels come from documents that prescribe their work-groups, work-items and barriers. The
+/// library's kernels have these.
 #[test]
 fn kernels_have_the_shapes_of_their_documents() {
     let f = NetworkFolder::new();
@@ -1404,7 +1414,7 @@ fn kernels_have_the_shapes_of_their_documents() {
     assert_eq!(local.1.matches("barrier(CLK_LOCAL_MEM_FENCE)").count(), 2);
 }
 
-/// Without the lab only the kernels of plans and their sources are baked.
+/// A program without the lab contains only the kernels that plans use, and their sources.
 #[test]
 fn without_the_lab_only_kernels_of_plans_are_baked() {
     let f = NetworkFolder::new();
@@ -1431,7 +1441,7 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
         "the same kernels under the same names"
     );
     assert_eq!(without.plan, with.plan);
-    // Plans for few records have kernels of their own.
+    // The variants of plans for few records use other kernels, which must be baked, too.
     let kernels = |plan: &PlanRecipe| -> Vec<Cow<'static, str>> {
         let few = plan.few.iter().flat_map(|few| few.kernels.iter());
         plan.kernels.iter().chain(few).cloned().collect()
@@ -1456,8 +1466,8 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
     assert!(!without.sources.iter().any(|s| s.0.starts_with("sobel/")));
     assert!(without.sources.len() < with.sources.len());
 
-    // A plan for devices that no board has is left out, unless the build asks for it. Its devices
-    // get another plan.
+    // A plan for devices that are on no board is left out, unless the user asks for it. Its devices
+    // get another plan instead.
     let class = |baked: &Baked| {
         let h200 = Traits {
             vendor: "NVIDIA Corporation",
@@ -1480,7 +1490,8 @@ fn without_the_lab_only_kernels_of_plans_are_baked() {
     assert_eq!((class(&asked), there(&asked)), ("nvidia-mma".into(), true));
 }
 
-/// The flop of a step follow from the kernel's entry in the library.
+/// The number of floating-point operations of a step follows from the kernel's entry in the
+/// library.
 #[test]
 fn flop_are_counted_as_the_library_says() {
     let f = NetworkFolder::new();
@@ -1522,8 +1533,8 @@ fn flop_are_counted_as_the_library_says() {
     }
 }
 
-/// Rows of a kernel with a bounds check are not padded to whole work-groups. The launch has whole
-/// work-groups.
+/// If a kernel has a bounds check, its rows are not padded to whole work-groups. The launch still
+/// has whole work-groups.
 #[test]
 fn guarded_rows_are_not_padded_to_work_groups() {
     let f = NetworkFolder::new();
@@ -1587,7 +1598,8 @@ fn layers_are_fused_and_buffers_share_the_arena() {
         (100, 100),
         "row major: a part batch is no prefix"
     );
-    // Five affine layers: hidden buffers alternate between two places.
+    // In a chain of five affine layers, the hidden buffers alternate between two offsets in the
+    // arena.
     let layers: Vec<String> = (0..5).map(|_| affine("q_w", "q_b")).collect();
     f.matrix("q_w", 3, 3, |_, _| 1.0)
         .matrix("q_b", 3, 1, |_, _| 0.0)
@@ -1607,8 +1619,9 @@ fn layers_are_fused_and_buffers_share_the_arena() {
     assert!(deep.layers_chain());
 }
 
-/// Networks that run in one launch, the options of its kernel, and its constants, which are those
-/// of a launch for each layer.
+/// Small networks run in one launch of a kernel for the whole network. The test checks which
+/// networks do, and the options of the kernel. The constants are the same as with one launch for
+/// each layer.
 #[test]
 fn small_networks_are_one_launch() {
     let f = NetworkFolder::new();
@@ -1636,7 +1649,8 @@ fn small_networks_are_one_launch() {
     };
     let other = planner::plan(&baked.network, &full, library, None).unwrap();
     assert_eq!(other.constants, baked.plan.constants);
-    // In vectors of four halves the weights begin at other offsets.
+    // Offsets count vectors of four numbers. With weights as halves, the weights take fewer bytes,
+    // so the offsets are different.
     let halves = f.bake_halves("mali-midgard").unwrap().plan;
     let options = halves.steps[0].options.to_string();
     assert!(options.contains("-DA1=1024 -DB1=768"), "{options}");
@@ -1691,7 +1705,8 @@ fn small_networks_are_one_launch() {
             );
         }
     }
-    // The kernel refuses too many layers, two activations in a row, and too many records.
+    // The kernel cannot be used for too many layers, two activations in succession, or too many
+    // records.
     assert_eq!(steps(&[4; 9], &relu, recipe, None), 1);
     assert_eq!(steps(&[4; 10], &relu, recipe, None), 10);
     assert_eq!(
@@ -1700,20 +1715,21 @@ fn small_networks_are_one_launch() {
     );
     assert_eq!(steps(&[4; 3], &relu, recipe, Some(1 << 20)), 1);
     assert_eq!(steps(&[4; 3], &relu, recipe, Some((1 << 20) + 1)), 3);
-    // Without another choice it takes large networks too, which tuning tries.
+    // If the plan has no other kernel, this kernel also takes large networks. Tuning tries this.
     let alone = PlanRecipe {
         kernels: vec!["layers_packed_4x4".into()].into(),
         ..recipe.clone()
     };
     assert_eq!(steps(&[784, 2500, 2000, 10], &relu, &alone, None), 1);
-    // Values between layers alternate between two places. Those of the last layer are the scores.
+    // The values between layers alternate between two places in a buffer. The values of the last
+    // layer are the scores, which have their own buffer.
     let plan = planner::plan(&network(&[5, 40, 20, 33, 8], &relu), recipe, library, None).unwrap();
     let layers = plan.steps[0].options.layers.as_ref().unwrap();
     let starts: Vec<Option<usize>> = layers.each.iter().map(|layer| layer.start).collect();
     assert_eq!(starts, [0, 192, 0, 0].map(Some));
     let rows: Vec<usize> = plan.buffers.iter().map(|b| b.padded_rows).collect();
     assert_eq!(rows, [5, 48 + 32, 16, 1]);
-    // Tuning tries work-groups of other sizes.
+    // Tuning tries other work-group sizes for the kernel.
     let groups = vec![("layers_packed_4x4".into(), (256, 1))].into();
     let tuned = planner::plan(
         &baked.network,
@@ -1733,7 +1749,8 @@ fn small_networks_are_one_launch() {
 }
 
 impl Plan {
-    /// Fails if the values of two neighbouring layers overlap in the arena.
+    /// Returns true if the hidden buffers of neighbouring layers have different offsets in the
+    /// arena.
     fn layers_chain(&self) -> bool {
         let hidden: Vec<_> = self
             .buffers
@@ -1744,8 +1761,8 @@ impl Plan {
     }
 }
 
-/// Small batches have steps of their own. They read the input and write the results in the same
-/// buffers as full batches, with the same weights. A wrong panel is found.
+/// Small batches are computed by steps of their own. These steps use the same weights, and the same
+/// buffers for inputs and results, as full batches. A wrong panel height is found.
 #[test]
 fn few_records_have_kernels_of_their_own() {
     let f = NetworkFolder::new();
@@ -1805,14 +1822,14 @@ fn few_records_have_kernels_of_their_own() {
                 (variant.first..plan.steps.len(), variant.granule)
             );
             assert_eq!(plan.variant(few + 1), (0..variant.first, plan.granule));
-            // A single record is not padded to a tile.
+            // A batch of a single record is not padded to a whole tile of records.
             let element = |s: &crate::ir::plan::Step| s.kernel.starts_with("argmax_packed");
             assert!(
                 plan.columns(1) == 1 || own.iter().any(element),
                 "{what}: {}",
                 plan.columns(1)
             );
-            // The large weights are stored once.
+            // Large weights are stored only once for both variants of the plan.
             let of = |t: usize| {
                 plan.constants
                     .iter()
@@ -1845,8 +1862,8 @@ fn few_records_have_kernels_of_their_own() {
     assert!(found >= 8, "{found}");
 }
 
-/// Device classes by the names of Arm's and Mesa's drivers. G71 is not G710, and an unknown Mali is
-/// treated as the newest.
+/// The names that Arm's and Mesa's drivers give to a device determine its class. G71 is not taken
+/// for G710. An unknown Mali is treated as the newest.
 #[test]
 fn mali_devices_have_the_plan_of_their_generation() {
     let f = NetworkFolder::new();
@@ -1884,9 +1901,9 @@ fn mali_devices_have_the_plan_of_their_generation() {
     }
 }
 
-/// Device classes by compute capability. Names do not tell the generation: a Quadro RTX 4000 is
-/// older than a GeForce RTX 3050. A device that does not state its capability gets no kernels with
-/// asynchronous copies.
+/// The compute capability determines the class of an NVIDIA device. The name does not tell the
+/// generation. For example, a Quadro RTX 4000 is older than a GeForce RTX 3050. A device without a
+/// known compute capability gets no kernels with asynchronous copies.
 #[test]
 fn nvidia_devices_have_the_plan_of_their_compute_capability() {
     let f = NetworkFolder::new();
@@ -1954,11 +1971,13 @@ fn standalone_activations_work_under_every_plan() {
         b.network.graph.nodes[0].op,
         Op::Activation(Activation::Tanh)
     );
-    // The input is copied, so that the record that the stream wrote stays.
+    // The activation works in place. So the plan copies the input first, and the record that the
+    // stream wrote is kept.
     assert_eq!(f.bake_plan("mali-midgard").unwrap().plan.full().len(), 6);
 }
 
-/// A chain of affine layers with these activations between and behind them.
+/// Returns a graph that is a chain of affine layers with these sizes. `activations` has the
+/// activation behind each layer.
 fn chain(sizes: &[usize], activations: &[Activation]) -> Graph {
     let (mut graph, mut value) = (Graph::new(Shape::vector(sizes[0])), 0);
     for (i, pair) in sizes.windows(2).enumerate() {
@@ -1978,7 +1997,7 @@ fn chain(sizes: &[usize], activations: &[Activation]) -> Graph {
     graph
 }
 
-/// The baked network with another graph.
+/// Returns the baked network with its graph replaced by `graph`.
 fn network_of(baked: &Baked, graph: &Graph) -> Network {
     Network {
         width: graph.values[0].shape.len(),
@@ -1987,7 +2006,7 @@ fn network_of(baked: &Baked, graph: &Graph) -> Network {
     }
 }
 
-/// The plan `name` for `graph`.
+/// Returns the plan for `graph` by the recipe `name` of the library.
 fn plan_of(baked: &Baked, graph: &Graph, name: &str, library: &Library) -> Plan {
     planner::plan(
         &network_of(baked, graph),
@@ -1998,12 +2017,13 @@ fn plan_of(baked: &Baked, graph: &Graph, name: &str, library: &Library) -> Plan 
     .unwrap()
 }
 
-/// The mistakes that the checker finds in a plan for `graph`.
+/// Returns the mistakes that the plan checker finds in a plan for `graph`.
 fn wrong_of(baked: &Baked, graph: &Graph, plan: &Plan) -> Vec<String> {
     planner::check::check(plan, &network_of(baked, graph), &baked.library)
 }
 
-/// The kernels of the steps of `graph` under the plan `name`, after `change` to the library.
+/// Changes the kernels of the library with `change`. Then returns the kernels in the steps of the
+/// plan `name` for `graph`.
 fn kernels_of(
     baked: &Baked,
     graph: &Graph,
@@ -2020,7 +2040,8 @@ fn kernels_of(
     plan.full().iter().map(|s| s.kernel.to_string()).collect()
 }
 
-/// The operations of one launch follow from the kernels' entries. Other entries give another plan.
+/// The library entries of the kernels decide which operations are fused into one launch. With other
+/// entries, other operations are fused.
 #[test]
 fn fusion_follows_the_entries() {
     let f = NetworkFolder::new();
@@ -2053,7 +2074,8 @@ fn fusion_follows_the_entries() {
         plan("desktop", &epilogue(&[Covered::Only(Activation::Tanh)])),
         "affine_packed_4x4_k4 activation_unbound affine_packed_4x4_k4 argmax_packed"
     );
-    // A pair without the activation between, and one that ends with an activation instead.
+    // The first change of the pair kernel's entry allows no activation between the two layers. The
+    // second change also allows an activation behind them.
     let covers = |operation: Operation, what: &'static [(Covered, bool)]| {
         move |k: &mut Kernel| {
             if k.operation == operation {
@@ -2095,7 +2117,8 @@ fn fusion_follows_the_entries() {
     );
 }
 
-/// A convolution of a convolution. `add` combines their values; a ReLU and an affine layer follow.
+/// Returns a graph of two convolutions in a chain. `add` combines the values of both, and a ReLU
+/// and an affine layer follow.
 fn residual(add: impl Fn(&mut Graph, [usize; 2]) -> usize) -> Graph {
     let mut graph = Graph::new(Shape { c: 4, h: 3, w: 3 });
     let arrays = |h, l| [(Role::Weights, h, l), (Role::Biases, h, 1)];
@@ -2119,8 +2142,9 @@ fn residual(add: impl Fn(&mut Graph, [usize; 2]) -> usize) -> Graph {
     graph
 }
 
-/// A sum of two values is computed with the later convolution if the kernel's entry allows it, the
-/// other value is computed before, and nothing else reads the value of the convolution.
+/// The later of two convolutions also computes the sum of their values, if three conditions hold.
+/// The kernel's entry allows it, the other summand is computed before, and no other node reads the
+/// later convolution's value.
 #[test]
 fn sums_are_computed_with_the_later_convolution() {
     let f = NetworkFolder::new();
@@ -2149,7 +2173,7 @@ fn sums_are_computed_with_the_later_convolution() {
             recipe.name
         );
     }
-    // The entry does not allow it.
+    // The kernel's entry does not allow a summand, so the sum gets its own step.
     let without = |k: &mut Kernel| k.epilogue.to_mut().retain(|c| *c != Covered::Add);
     assert_eq!(combined(&either[0], "desktop", &without), 1);
     let kept = |add: &dyn Fn(&mut Graph, [usize; 2]) -> usize| {
@@ -2157,7 +2181,8 @@ fn sums_are_computed_with_the_later_convolution() {
     };
     let once =
         |g: &mut Graph, op: Op, inputs: &[usize]| g.push(op.name(), op, inputs, &[]).unwrap();
-    // Other arithmetic, the same value twice, a value computed later, a value in another layout.
+    // The sum is not fused in these cases: other arithmetic, the same value twice, a summand
+    // computed later, a summand in another layout.
     assert_eq!(
         kept(&|g, v| once(g, Op::Combine(Arithmetic::Subtract), &v)),
         1
@@ -2174,7 +2199,8 @@ fn sums_are_computed_with_the_later_convolution() {
     assert_eq!(kept(&|g, v| later(g, v, (1, 1))), 1);
     assert_eq!(kept(&|g, v| later(g, v, (3, 3))), 1);
     assert_eq!(kept(&|g, [_, value]| once(g, sum, &[value, 0])), 0);
-    // The convolution's value is read again, or goes out.
+    // The sum is not fused if another node reads the convolution's value, or if the value is an
+    // output.
     let again = |g: &mut Graph, v: [usize; 2]| {
         let both = once(g, sum, &v);
         once(g, Op::Combine(Arithmetic::Multiply), &[both, v[1]])
@@ -2185,8 +2211,8 @@ fn sums_are_computed_with_the_later_convolution() {
     assert_eq!(combined(&out, "desktop", &|_| ()), 1);
 }
 
-/// The checker finds a step that adds a value of another place, a missing or overwritten value, and
-/// a step that is compiled for another number of operands.
+/// The plan checker finds mistakes in a fused sum. These are a summand with another size or layout,
+/// a missing or overwritten summand, and a kernel compiled for another number of operands.
 #[test]
 fn a_wrong_sum_is_found() {
     let f = NetworkFolder::new();
@@ -2255,7 +2281,8 @@ fn a_wrong_sum_is_found() {
     }
 }
 
-/// A value with another reader, or one that goes out, is not fused.
+/// A value is not fused into a launch if a second node reads it, or if it is an output of the
+/// network.
 #[test]
 fn only_a_value_with_one_reader_is_fused_away() {
     let f = NetworkFolder::new();
@@ -2269,7 +2296,7 @@ fn only_a_value_with_one_reader_is_fused_away() {
     let plan = |graph: &Graph, name: &str| kernels_of(&baked, graph, name, |_| ()).join(" ");
     assert_eq!(plan(&graph, "nvidia"), "pair_records argmax_rm");
     assert_eq!(plan(&graph, "generic"), "layers_packed_4x4_k4");
-    // The value of the ReLU is read twice, so it ends its launch.
+    // Two nodes read the value of the ReLU, so the launch that computes it must write it.
     graph
         .push("second", Op::Affine, &[activated], &arrays(2, 4))
         .unwrap();
@@ -2284,14 +2311,15 @@ fn only_a_value_with_one_reader_is_fused_away() {
         plan(&graph, "generic"),
         ["affine_packed_4x4_k4"; 3].join(" ") + " argmax_packed"
     );
-    // A value that goes out is no different.
+    // A value that is an output of the network must be written as well.
     let mut graph = chain(&[5, 4, 3], &[Activation::Relu]);
     let last = graph.nodes[2].output;
     graph.outputs = vec![last, activated].into();
     assert!(
         !plan(&graph, "nvidia").contains("pair") && !plan(&graph, "generic").contains("layers")
     );
-    // The value of the affine layer is read twice, and its ReLU would change it.
+    // Two nodes read the affine layer's value. The ReLU would overwrite it in place, so the plan
+    // copies it first.
     let mut graph = chain(&[5, 4], &[Activation::Relu]);
     graph
         .push("other", Op::Affine, &[hidden], &arrays(3, 4))
@@ -2301,8 +2329,8 @@ fn only_a_value_with_one_reader_is_fused_away() {
     assert_eq!(plan(&graph, "generic"), copied);
 }
 
-/// ARM's products take an operand in column-major order and give row-major order. A copy between
-/// two of them is a step of the plan.
+/// The matrix products from ARM read their operand in column-major order, and write their result in
+/// row-major order. So the plan has a copying step between two such products.
 #[test]
 fn layouts_that_do_not_meet_are_repacked() {
     let f = NetworkFolder::new();
@@ -2321,7 +2349,7 @@ fn layouts_that_do_not_meet_are_repacked() {
         kernels.join(" "),
         "matmul_blocked_nt bias_rm relu_unbound repack_any matmul_blocked_nt bias_rm argmax_rm"
     );
-    // Six rows are padded to eight, because the product sums vectors of four.
+    // The product behind the copy sums vectors of four, so the six rows are padded to eight.
     let copy = &plan.steps[3];
     assert_eq!(
         (&*copy.options.to_string(), copy.node),
@@ -2345,7 +2373,7 @@ fn layouts_that_do_not_meet_are_repacked() {
         ]
     );
 
-    // Without a kernel for the copy it is a mistake with advice.
+    // If the plan has no kernel for the copy, the bake reports a mistake with advice.
     let kernels = |without: &str| {
         recipe
             .kernels
@@ -2365,7 +2393,7 @@ fn layouts_that_do_not_meet_are_repacked() {
              before it gives R; use kernels whose layouts meet, or add a repack kernel to the plan"
         ]
     );
-    // A matrix of one row has both layouts, so nothing is copied.
+    // A matrix with one row has the same elements in both layouts, so the plan has no copy.
     let one = plan_of(&chain(&[5, 1], &[]), recipe).unwrap();
     assert!(one.full().iter().all(|s| s.operation != Operation::Repack));
     let with = |name: &str, kernels: &[&str]| {
@@ -2387,8 +2415,8 @@ fn layouts_that_do_not_meet_are_repacked() {
         3
     );
 
-    // Copies connect any kernels: chunks to row-major order for the bias, then to other chunks for
-    // the arg-max.
+    // Copying steps connect kernels with any layouts. Here chunks are copied to row-major order for
+    // the bias, and then to other chunks for the arg-max.
     let mixed = with(
         "desktop",
         &[
@@ -2421,7 +2449,7 @@ fn layouts_that_do_not_meet_are_repacked() {
         ]
     );
 
-    // Two readers of one value share the copy.
+    // If two nodes read the same value in another layout, the plan copies the value only once.
     let mut fork = chain(&[5, 6], &[Activation::Relu]);
     let value = fork.nodes[1].output;
     for name in ["left", "right"] {
@@ -2444,7 +2472,8 @@ fn layouts_that_do_not_meet_are_repacked() {
     );
 }
 
-/// The checker finds a repack with other layouts, with other sizes, or of too few elements.
+/// The plan checker finds a repack step that has wrong layouts or wrong sizes, or that copies too
+/// few elements.
 #[test]
 fn a_wrong_repack_is_found() {
     let f = NetworkFolder::new();
@@ -2482,7 +2511,8 @@ fn a_wrong_repack_is_found() {
     }
 }
 
-/// Writes a plan file beside the tiny network. The given members replace those of a correct file.
+/// Bakes the tiny network with a plan file. `changed` replaces members of a plan file that is
+/// otherwise correct.
 fn plan_file(changed: &[(&str, serde_json::Value)]) -> Result<Baked, Vec<String>> {
     let f = NetworkFolder::new();
     let library = f.tiny("").bake().unwrap().library;
@@ -2512,7 +2542,7 @@ fn sizes_of_plan_files_have_bounds() {
     }
 }
 
-/// No failed build is without a message.
+/// A layout entry of a plan file that lacks a key is reported as a mistake.
 #[test]
 fn layouts_of_plan_files_are_whole() {
     for key in ["node", "role", "layout"] {
@@ -2544,7 +2574,8 @@ fn mistakes_are_no_longer_than_people_read() {
     assert!(mistakes.iter().any(|m| m.ends_with('…')), "{mistakes:?}");
 }
 
-/// The bake executes the plan, and finds one that passes the checker but computes something else.
+/// The bake interprets the plan. It refuses a plan that passes the checker but computes something
+/// else.
 #[test]
 fn a_plan_that_computes_something_else_is_refused() {
     use crate::planner::bind::fault::{Fault, with};
@@ -2574,7 +2605,7 @@ fn a_plan_that_computes_something_else_is_refused() {
     }
 }
 
-/// Files that are no model: one mistake with its place, for any ending.
+/// JSON that is nested too deeply is reported as one mistake with its place.
 #[test]
 fn json_that_is_nested_deeply() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
@@ -2651,8 +2682,8 @@ fn matrices_that_claim_more_than_they_have() {
     }
 }
 
-/// Weights near the end of the range. A ReLU hides a sum of −6e38 from the scores, but engines
-/// refuse such a record.
+/// The weights are close to the limit of f32. A ReLU hides a sum of −6e38, so the scores look
+/// ordinary, but engines refuse such a record.
 #[test]
 fn golden_vectors_that_overflow_are_refused() {
     let folder = NetworkFolder::new();
@@ -2669,7 +2700,8 @@ fn golden_vectors_that_overflow_are_refused() {
     assert!(folder.matrix("1_w", 4, 3, |_, _| -1e37).bake().is_ok());
 }
 
-/// Labels that differ in blanks, and labels that are numbers and may be read as indices.
+/// Labels that differ only in blanks are refused. Labels that are numbers get a note if they might
+/// be read as class indices.
 #[test]
 fn labels_that_confuse_are_said() {
     let folder = NetworkFolder::new();

@@ -1,5 +1,5 @@
-//! The program `mortonnet-bake`, which puts networks into finished programs. All its code is in the
-//! library crate, whose function `bake` it calls.
+//! The program `mortonnet-bake`, which puts a network into a finished program. All its code is in
+//! the library crate, in the function `bake`.
 
 fn main() -> std::process::ExitCode {
     mortonnet::bake()

@@ -1,5 +1,5 @@
 //! The OpenCL devices, with their properties and limits. The driver is asked once for each device,
-//! when the devices are listed. Only [`Device::details`] asks later.
+//! when the devices are listed. Only [`Device::details`] asks it again later.
 
 use std::cell::OnceCell;
 use std::ffi::c_void;
@@ -14,10 +14,11 @@ use super::loader::{
     ClLibrary, Handle, handles, info_bytes, info_fixed, info_text, platforms, starting,
 };
 
-/// The devices of all platforms, and the errors of those that are left out.
+/// The devices of all platforms, and the errors of the devices that are left out.
 #[derive(Debug)]
 pub(crate) struct Devices {
-    /// The devices, in the order of the INDEX that users see.
+    /// The devices that answered. A device's position is the INDEX that users see and `--device`
+    /// takes.
     pub(crate) devices: Vec<Device>,
     /// The errors of platforms and devices that are left out.
     pub(crate) errors: Vec<ClError>,
@@ -56,7 +57,7 @@ pub(crate) enum LocalMemory {
     None,
 }
 
-/// A device. Clones are the same device.
+/// An OpenCL device. A clone stands for the same device.
 #[derive(Clone)]
 pub(crate) struct Device {
     properties: Arc<Properties>,
@@ -70,7 +71,7 @@ impl Deref for Device {
     }
 }
 
-/// The properties and limits of a device. Texts are as the driver writes them.
+/// The properties and limits of an OpenCL device. Texts are kept as the driver writes them.
 pub(crate) struct Properties {
     pub(super) library: &'static ClLibrary,
     pub(super) raw: Handle,
@@ -81,7 +82,7 @@ pub(crate) struct Properties {
     pub(crate) vendor: String,
     /// The text of CL_DEVICE_VERSION, such as `OpenCL 1.2 v1.r12p0`.
     pub(crate) version: String,
-    /// Major and minor number of `version`; (0, 0) if it does not parse.
+    /// The major and minor OpenCL version in `version`; (0, 0) if that text has no version.
     pub(crate) opencl: (u32, u32),
     /// The text of CL_DEVICE_OPENCL_C_VERSION. Empty if the driver has no answer.
     pub(crate) c_version: String,
@@ -102,9 +103,9 @@ pub(crate) struct Properties {
     pub(crate) global_mem: u64,
     /// Bytes of the largest possible buffer.
     pub(crate) max_alloc: u64,
-    /// The origin of a sub-buffer must be a multiple of this number of bytes.
+    /// The number of bytes of which the origin of every sub-buffer must be a multiple.
     pub(crate) mem_align: usize,
-    /// The highest clock in MHz, or 0 if the driver does not tell it.
+    /// The highest clock of the device in MHz, or 0 if the driver does not tell it.
     pub(crate) max_clock: u32,
     /// True if the device has images.
     pub(crate) images: bool,
@@ -116,9 +117,9 @@ pub(crate) struct Properties {
     pub(crate) floats: u64,
     /// True if host and device share their memory.
     pub(crate) unified_memory: bool,
-    /// Resolution of event times in ns.
+    /// The resolution of event times in nanoseconds.
     pub(crate) timer_resolution: usize,
-    /// True if the low byte of a number comes first, as in the baked constants.
+    /// True if the device stores the low byte of a number first, as the baked constants do.
     pub(crate) little_endian: bool,
     /// The names of the device's extensions, separated by blanks.
     pub(crate) extensions: String,
@@ -131,21 +132,25 @@ pub(crate) struct Properties {
     pub(crate) compiler_available: bool,
 }
 
-/// Properties that a listing shows, but that decide nothing. `None`: the driver has no answer.
+/// Device properties that `--list-devices` shows, but that decide nothing. A property is `None` if
+/// the driver has no answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Details {
     /// Bytes of the cache of global memory.
     pub(crate) cache: Option<u64>,
-    /// The accesses that this cache serves, in words: none, of reads, or of reads and writes.
+    /// The accesses that the cache of global memory serves, in words: none, of reads, or of reads
+    /// and writes.
     pub(crate) cache_kind: Option<&'static str>,
-    /// Bytes of a cache line.
+    /// Bytes of a line of the cache of global memory.
     pub(crate) cache_line: Option<u32>,
-    /// For each element type its name, the vector width that the driver prefers and that of the
-    /// hardware, in elements. A width of 0 means that the device lacks the type.
+    /// For each element type: its name, the vector width that the driver prefers, and the vector
+    /// width of the hardware. Widths are in elements. A width of 0 means that the device lacks the
+    /// type.
     pub(crate) vectors: [(&'static str, Option<u32>, Option<u32>); 7],
 }
 
-/// Lists the devices of all platforms. A platform that fails does not hide the others.
+/// Lists the devices of all platforms. If one platform fails, the devices of the others are still
+/// listed.
 pub(crate) fn devices(library: &'static ClLibrary) -> Result<Devices, ClError> {
     let _one_at_a_time = starting();
     let mut all = Devices {
@@ -209,13 +214,13 @@ struct Questions {
     raw: Handle,
     /// The name of the device in errors.
     name: String,
-    /// The error of the first required question that had no answer.
+    /// The driver's error for the first required property that it did not tell.
     failed: OnceCell<ClError>,
 }
 
 impl Questions {
-    /// Returns the answer of a required question. Without one it returns a default and sets
-    /// `failed`, which the caller checks in the end.
+    /// Returns the driver's answer to a required question. If there is none, returns a default and
+    /// keeps the error in `failed`, which the caller checks in the end.
     fn must<T: Default>(&self, answer: Result<T, ClError>) -> T {
         answer.unwrap_or_else(|e| {
             let _ = self.failed.set(e);
@@ -357,7 +362,7 @@ impl Device {
         q.failed.into_inner().map_or(Ok(Device { properties }), Err)
     }
 
-    /// Asks for the properties that only a listing shows.
+    /// Asks the driver for the properties that only `--list-devices` shows.
     pub(crate) fn details(&self) -> Details {
         let (name, failed) = (self.name.clone(), OnceCell::new());
         let q = Questions {

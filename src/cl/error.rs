@@ -6,8 +6,8 @@ use opencl_sys::*;
 
 /// A failed OpenCL call.
 ///
-/// Calls that this module refuses itself (a kernel argument that is mapped for the host, a range
-/// outside a buffer) have the code that the specification gives to the case. Boxed, so that results
+/// This module refuses some calls itself, for example a write outside a buffer. Such an error has
+/// the code that the OpenCL specification gives to the case. The content is boxed, so that results
 /// stay small.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ClError {
@@ -27,7 +27,7 @@ pub(crate) struct Failed {
     pub(crate) call: &'static str,
     /// The error code that the call returned.
     pub(crate) code: i32,
-    /// The name of the buffer, kernel or other object; may be empty.
+    /// The name of the buffer, kernel or other object of the failed call; may be empty.
     pub(crate) object: String,
     /// One line about the cause, or the driver's build log; may be empty.
     pub(crate) detail: String,
@@ -50,7 +50,7 @@ impl ClError {
         self
     }
 
-    /// Returns the code's name in the OpenCL headers, if it has one.
+    /// Returns the error code's name in the OpenCL headers, if it has one.
     pub(crate) fn name(&self) -> Option<&'static str> {
         code_name(self.code)
     }
@@ -73,7 +73,7 @@ pub(super) fn check(code: i32, call: &'static str, object: &str) -> Result<(), C
     }
 }
 
-/// Checks a call that creates the object `raw`: drivers may return null without an error.
+/// Checks a call that has created the object `raw`. Drivers may return null without an error code.
 pub(super) fn made<T>(
     raw: *mut T,
     code: i32,
@@ -88,8 +88,8 @@ pub(super) fn made<T>(
     }
 }
 
-/// Returns a size or count that a driver reports, or an error if it exceeds `most`. A broken driver
-/// must not make the program allocate any amount.
+/// Returns the size or count `n` that a driver reports, or an error if it exceeds `most`. A broken
+/// driver must not make the program allocate any amount.
 pub(super) fn reported(
     n: usize,
     most: usize,
@@ -120,7 +120,7 @@ impl fmt::Display for ClError {
         if detail.contains('\n') || (self.code == CL_BUILD_PROGRAM_FAILURE && !detail.is_empty()) {
             write!(f, "\n{detail}")?;
             // A PoCL that cannot write its cache only logs that the device failed to build the
-            // program. So a build log of nothing but such lines gets the advice on the cache.
+            // program. So a build log that has only such lines gets the advice about PoCL's cache.
             return if detail
                 .lines()
                 .all(|line| line.ends_with(" failed to build the program"))
@@ -153,13 +153,13 @@ impl From<ClError> for crate::error::Error {
     }
 }
 
-/// The advice if PoCL has no device or builds nothing. PoCL's device is the CPU, which is always
-/// there, so its cache is the likely cause.
+/// The advice if PoCL has no device or fails to build a program. PoCL's device is the CPU, which is
+/// always there, so PoCL's cache folder is the likely cause.
 const POCL_CACHE: &str = "PoCL works only where it can write its cache: POCL_CACHE_DIR, else \
     XDG_CACHE_HOME/pocl, else HOME/.cache/pocl; set POCL_CACHE_DIR to a folder that this user may \
     write to";
 
-/// Returns the advice for a code that users meet.
+/// Returns advice for the user about an OpenCL error code, if the code is one that users meet.
 fn advice(code: i32) -> Option<&'static str> {
     Some(match code {
         CL_PLATFORM_NOT_FOUND_KHR => {

@@ -13,14 +13,14 @@ use super::queue::Queue;
 /// The number of values in a pixel.
 const CHANNELS: usize = 4;
 
-/// The type of a pixel's four values. Every device with images has all three (OpenCL 1.1, table of
-/// required formats of both profiles).
+/// The type of a pixel's four values. Every device that has images supports all three types (OpenCL
+/// 1.1, table of required formats of both profiles).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channel {
     Float,
-    /// Half precision: the host writes the bits as `u16`, kernels read floats.
+    /// Half precision. The host writes the 16 bits of each value as `u16`, and kernels read floats.
     Half,
-    /// Signed bytes: whole numbers for host and kernels.
+    /// Signed bytes, which host and kernels see as whole numbers.
     Byte,
 }
 
@@ -34,7 +34,7 @@ impl Channel {
     }
 }
 
-/// A 2D image with the channel order CL_RGBA. Clones are the same image.
+/// A 2D image with the channel order CL_RGBA. A clone stands for the same image.
 #[derive(Clone)]
 pub(crate) struct Image2d {
     memory: Arc<MemoryObject>,
@@ -45,7 +45,7 @@ pub(crate) struct Image2d {
 
 impl Image2d {
     /// Makes an image of `width` × `height` pixels on `queue`, with undefined contents. A kernel
-    /// can read it or write it, but not both (OpenCL 1.x). The name appears in errors.
+    /// can read the image or write it, but not both (OpenCL 1.x). Errors contain `name`.
     pub(crate) fn new(
         queue: &Queue,
         name: &str,
@@ -93,10 +93,11 @@ impl Image2d {
         &self.memory
     }
 
-    /// Fills the image with the values of all rows.
+    /// Writes the whole image. `values` has the rows one after the other, with four values for each
+    /// pixel.
     ///
     /// # Panics
-    /// If the number of values or their size is not that of the image.
+    /// If `values` is not as long as the image needs, or `T` does not have the size of its values.
     pub(crate) fn upload<T: Element>(&self, values: &[T]) -> Result<(), ClError> {
         let line = self.width * CHANNELS;
         assert!(values.len() == line * self.height);
@@ -108,7 +109,7 @@ impl Image2d {
         mapped.unmap()
     }
 
-    /// Maps the image for the host. Waits for all earlier commands.
+    /// Maps the image for the host. Waits for all earlier commands of the image's queue.
     pub(crate) fn map(&self, mode: MapMode) -> Result<MappedImage, ClError> {
         const CALL: &str = "clEnqueueMapImage";
         let name = self.memory.name();
@@ -156,7 +157,8 @@ impl Image2d {
     }
 }
 
-/// Creates an image, by the call of OpenCL 1.2 or by that of 1.1.
+/// Creates an image with clCreateImage (OpenCL 1.2), or with clCreateImage2D if the device or the
+/// library has only OpenCL 1.1.
 fn create(
     queue: &Queue,
     flags: cl_mem_flags,
@@ -204,7 +206,8 @@ impl fmt::Debug for Image2d {
     }
 }
 
-/// A mapped image, until [`MappedImage::unmap`] or drop. Meanwhile no kernel can be launched on it.
+/// An image mapped for the host. The map ends with [`MappedImage::unmap`] or drop. Until then no
+/// kernel that uses the image can be launched.
 pub(crate) struct MappedImage {
     image: Image2d,
     /// The start of the mapped image in host memory. Null after the unmap.
@@ -217,7 +220,7 @@ impl MappedImage {
     /// Returns the 4 · width values of row `y`: `f32`, `u16` for halves, or `i8`.
     ///
     /// # Panics
-    /// If there is no such row, or the values have another size.
+    /// If the image has no row `y`, or `T` does not have the size of the image's values.
     #[cfg(test)]
     pub(crate) fn row<T: Element>(&self, y: usize) -> &[T] {
         let first = self.first(y);
@@ -227,10 +230,11 @@ impl MappedImage {
         unsafe { std::slice::from_raw_parts(first, self.image.width * CHANNELS) }
     }
 
-    /// Returns the values of row `y`, to be written.
+    /// Returns the values of row `y`, for the host to write.
     ///
     /// # Panics
-    /// If there is no such row, the values have another size, or the image is mapped to be read.
+    /// If the image has no row `y`, `T` does not have the size of its values, or it is mapped to be
+    /// read.
     pub(crate) fn row_mut<T: Element>(&mut self, y: usize) -> &mut [T] {
         assert!(
             self.mode != MapMode::Read,

@@ -17,7 +17,7 @@ use super::error::ClError;
 use super::nodes::nodes;
 use crate::escape;
 
-/// The environment variable that names the OpenCL library. If it is set, no other is tried.
+/// The environment variable that names the OpenCL library. If it is set, no other library is tried.
 pub(crate) const VARIABLE: &str = "MORTONNET_OPENCL";
 
 /// The file names to try, separated by blanks and in this order: an ICD loader first, then the
@@ -26,8 +26,8 @@ const NAMES: &str = "\
     libOpenCL.so.1 libOpenCL.so libmali.so libmali.so.1 libMali.so libMaliOpenCL.so.1 \
     libGLES_mali.so libPVROCL.so.1 libPVROCL.so libVC4CL.so";
 
-/// The folders of boards outside the dynamic loader's search path: those of distributions, makers
-/// and Android, separated by blanks.
+/// Folders in which boards keep OpenCL libraries outside the dynamic loader's search path,
+/// separated by blanks. They are those of distributions, board makers and Android.
 const FOLDERS: &str = "\
     /usr/lib/arm-linux-gnueabihf /usr/lib/arm-linux-gnueabihf/mali-egl \
     /usr/lib/arm-linux-gnueabihf/mali /usr/lib/aarch64-linux-gnu \
@@ -39,7 +39,7 @@ const FOLDERS: &str = "\
     /vendor/lib64/egl /vendor/lib /vendor/lib/egl /system/lib64 /system/lib64/egl /system/lib \
     /system/lib/egl";
 
-/// Turns `Option<F>` into `F`: in opencl-sys the type of every entry point is optional.
+/// Turns `Option<F>` into `F`, because in opencl-sys the type of every entry point is optional.
 pub(super) trait Pointer {
     type Fn;
 }
@@ -50,7 +50,7 @@ impl<F> Pointer for Option<F> {
 
 macro_rules! api {
     (required { $($need:ident $need_type:ident)* } optional { $($may:ident $may_type:ident)* }) => {
-        /// The entry points under their OpenCL names. Those of OpenCL 1.2 are optional.
+        /// The entry points under their OpenCL names. The entry points of OpenCL 1.2 are optional.
         #[allow(non_snake_case)]
         pub(super) struct Api {
             $(pub(super) $need: <types::$need_type as Pointer>::Fn,)*
@@ -97,8 +97,8 @@ fn symbol(library: &Dl, name: &str) -> *const c_void {
     unsafe { library.get::<*const c_void>(name.as_bytes()) }.map_or(ptr::null(), |found| *found)
 }
 
-/// Returns the address of a required entry point. If there is none, sets `missing` to its name,
-/// unless it is set already, and returns the address of an empty function.
+/// Returns the address of a required entry point. If the library lacks it, returns the address of
+/// an empty function. `missing` keeps the name of the first entry point that the library lacks.
 fn needed(library: &Dl, name: &'static str, missing: &mut Option<&'static str>) -> *const c_void {
     extern "C" fn nothing() {}
     let found = symbol(library, name);
@@ -196,7 +196,7 @@ impl fmt::Debug for ClLibrary {
     }
 }
 
-/// Returns the libraries to try: the plain names of [`NAMES`], then each name in each of
+/// Returns the libraries to try: the plain names of [`NAMES`], then each of these names in each of
 /// [`FOLDERS`].
 fn search_list() -> Vec<String> {
     let names = || NAMES.split_whitespace();
@@ -211,7 +211,8 @@ pub(super) fn open_from(list: &[String]) -> Result<&'static ClLibrary, LoadError
     let mut attempts = Vec::new();
     for path in list {
         match try_open(path) {
-            // Never unloaded: threads and exit handlers of drivers run code of the library.
+            // The library is never unloaded, because threads and exit handlers of drivers run its
+            // code.
             Ok(api) => {
                 return Ok(Box::leak(Box::new(ClLibrary {
                     api,
@@ -231,8 +232,8 @@ pub(super) fn open_from(list: &[String]) -> Result<&'static ClLibrary, LoadError
     })
 }
 
-/// Returns a lock to hold while a driver may be starting. PoCL 3.1 sets up its devices on the first
-/// question without a lock, and a second thread finds them half done.
+/// Returns a lock to hold while a driver may be starting. PoCL 3.1 sets up its devices without a
+/// lock, at the first call. A second thread would find the devices half set up.
 pub(super) fn starting() -> MutexGuard<'static, ()> {
     static STARTING: Mutex<()> = Mutex::new(());
     STARTING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -259,7 +260,8 @@ fn try_open(path: &str) -> Result<Api, Reason> {
     let api =
         Api::load(&library).map_err(|name| Reason::Failed(format!("has no function {name}")))?;
     let _one_at_a_time = starting();
-    // An ICD loader that finds no driver is refused: a driver's own library may stand further down.
+    // An ICD loader that finds no driver is refused, because a driver's own library may follow in
+    // the search list.
     match platforms(&api) {
         Err(e) => Err(Reason::Failed(e.to_string())),
         Ok(platforms) if platforms.is_empty() => {
@@ -279,8 +281,8 @@ pub(super) fn platforms(api: &Api) -> Result<Vec<Handle>, ClError> {
 /// The most platforms, and the most devices of a platform, that a driver may report.
 const MOST: usize = 1024;
 
-/// Returns the handles that a clGet…IDs call lists. The first call already has room for some of
-/// them, since VC4CL does not count its platforms in a call without room.
+/// Returns the handles that a clGet…IDs call lists. Already the first call has room for 16 handles,
+/// because VC4CL does not count its platforms in a call without room.
 pub(super) fn handles(
     call: &'static str,
     object: &str,
@@ -319,7 +321,8 @@ struct Attempt {
 
 #[derive(Clone)]
 enum Reason {
-    /// There is no file at the absolute path. The error lists only the folder.
+    /// There is no file at the absolute path that was tried. The error lists only the path's
+    /// folder.
     Missing,
     Failed(String),
 }
@@ -328,7 +331,7 @@ enum Reason {
 #[derive(Clone)]
 pub(crate) struct LoadError {
     attempts: Vec<Attempt>,
-    /// True if the library was named by [`VARIABLE`].
+    /// True if the environment variable [`VARIABLE`] named the library.
     variable: bool,
     /// The lines of [`nodes`] about the machine's GPUs.
     nodes: Vec<String>,
@@ -395,7 +398,7 @@ impl From<LoadError> for crate::error::Error {
     }
 }
 
-/// An OpenCL object's handle.
+/// The handle of an OpenCL object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handle {
     pub(super) pointer: *mut c_void,
@@ -411,10 +414,11 @@ unsafe impl Sync for Handle {}
 /// program binaries.
 pub(super) const LONGEST: usize = 16 << 20;
 
-/// Spare bytes behind an answer, for drivers that write more than the size that they report.
+/// Spare bytes at the end of the buffer for an answer. Some drivers write more than the size that
+/// they report.
 const SPARE: usize = 4096;
 
-/// Returns the answer of variable length of a clGet…Info call.
+/// Returns the answer of a clGet…Info call whose length the driver reports first.
 pub(super) fn info_bytes(
     call: &'static str,
     object: &str,

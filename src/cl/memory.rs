@@ -42,11 +42,11 @@ pub(crate) enum BufferHome {
 pub(crate) enum MapMode {
     /// The host only reads the mapped memory.
     Read,
-    /// The host reads results of the device and may change them.
+    /// The host reads results of the device and may change them in place.
     ReadWrite,
-    /// The host writes a part; the rest keeps its value.
+    /// The host writes a part of the buffer. The rest of the buffer keeps its values.
     Write,
-    /// The host writes everything, padding included. The old contents may be lost
+    /// The host writes the whole buffer, padding included. The old contents may be lost
     /// (CL_MAP_WRITE_INVALIDATE_REGION, if there is OpenCL 1.2).
     Overwrite,
 }
@@ -72,8 +72,8 @@ mod sealed {
     impl Sealed for i8 {}
 }
 
-/// A number type in which the host may view mapped memory. Every bit pattern is a value, and the
-/// alignment is at most 4.
+/// A number type as which the host may view mapped memory. Every bit pattern must be a number of
+/// the type. The alignment must be at most 4 bytes.
 pub(crate) trait Element: Copy + sealed::Sealed + 'static {}
 
 /// Returns the bytes of numbers, as they stand in memory.
@@ -93,15 +93,15 @@ impl Element for i8 {}
 /// The alignment in bytes that every mapped pointer is checked for.
 pub(super) const ALIGN: usize = 4;
 
-/// A cl_mem, which is released with its last user.
+/// An OpenCL memory object (cl_mem). It is released when its last user is dropped.
 pub(super) struct MemoryObject {
     queue: Queue,
     raw: Handle,
     name: String,
     /// The buffer that contains this memory, if this memory is a sub-buffer.
     parent: Option<Arc<MemoryObject>>,
-    /// True if any part of the memory is mapped. A sub-buffer uses the flag of its parent instead.
-    /// Only read and written under the queue's lock.
+    /// True if any part of the memory is mapped for the host. A sub-buffer uses its parent's flag
+    /// instead. The flag is read and written only under the queue's lock.
     mapped: AtomicBool,
 }
 
@@ -164,7 +164,7 @@ impl Drop for MemoryObject {
     }
 }
 
-/// Device memory of a fixed size. Clones are the same memory.
+/// A buffer in device memory, of a fixed size. A clone stands for the same buffer.
 #[derive(Clone)]
 pub(crate) struct ClBuffer {
     memory: Arc<MemoryObject>,
@@ -173,8 +173,7 @@ pub(crate) struct ClBuffer {
 }
 
 impl ClBuffer {
-    /// Makes a buffer of `bytes` bytes on `queue`, with undefined contents. The name appears in
-    /// errors.
+    /// Makes a buffer of `bytes` bytes on `queue`, with undefined contents. Errors contain `name`.
     pub(crate) fn new(
         queue: &Queue,
         name: &str,
@@ -216,9 +215,9 @@ impl ClBuffer {
         })
     }
 
-    /// Returns the `bytes` bytes of this buffer from byte `origin` on, a multiple of the device's
-    /// `mem_align`. The part keeps the whole buffer alive, and counts as mapped while any part of
-    /// the buffer is.
+    /// Makes a sub-buffer of `bytes` bytes from byte `origin` of this buffer on. `origin` must be a
+    /// multiple of the device's `mem_align`. The sub-buffer keeps the whole buffer alive. It counts
+    /// as mapped while any part of the buffer is mapped.
     pub(crate) fn sub_buffer(
         &self,
         name: &str,
@@ -275,7 +274,8 @@ impl ClBuffer {
     }
 
     /// Maps the whole buffer, lets `fill` write it, and unmaps it. `fill` gets as many elements as
-    /// fit in `bytes()` bytes. Their old values may be lost. Waits for all earlier commands.
+    /// fit in the buffer. Their old values may be lost. Waits for all earlier commands of the
+    /// queue.
     pub(crate) fn fill_with<T: Element>(&self, fill: impl FnOnce(&mut [T])) -> Result<(), ClError> {
         let (region, _) = self.map(MapMode::Overwrite, self.bytes, true)?;
         let mapped = Unmap {
@@ -288,14 +288,14 @@ impl ClBuffer {
         mapped.now()
     }
 
-    /// Writes `data` to the start of the buffer. The rest becomes undefined.
+    /// Writes `data` to the start of the buffer. The rest of the buffer becomes undefined.
     pub(crate) fn upload<T: Element>(&self, data: &[T]) -> Result<(), ClError> {
         self.check_range("clEnqueueMapBuffer", 0, size_of_val(data))?;
         self.fill_with(|all: &mut [T]| all[..data.len()].copy_from_slice(data))
     }
 
-    /// Writes several arrays by one map. Each part is an offset in bytes, and the bytes to write
-    /// from there on. Bytes of the buffer that no part covers become undefined.
+    /// Writes several arrays with one map. Each part is an offset in bytes, and the bytes to write
+    /// from this offset on. Bytes of the buffer that no part covers become undefined.
     pub(crate) fn upload_parts<'d>(
         &self,
         parts: impl Iterator<Item = (usize, &'d [u8])>,
@@ -315,7 +315,8 @@ impl ClBuffer {
         inside
     }
 
-    /// Writes `data` from byte `offset` on, and waits for the write. The rest keeps its value.
+    /// Writes `data` from byte `offset` of the buffer on, and waits for the write. The rest of the
+    /// buffer keeps its values.
     pub(crate) fn write<T: Element>(&self, offset: usize, data: &[T]) -> Result<(), ClError> {
         const CALL: &str = "clEnqueueWriteBuffer";
         self.check_range(CALL, offset, size_of_val(data))?;
@@ -380,9 +381,9 @@ impl ClBuffer {
         Ok(())
     }
 
-    /// Maps the first `bytes` bytes and marks the memory as mapped. Returns the region, and the
-    /// event to wait for before the region is used. The event is null if `blocking`, because this
-    /// call then waits.
+    /// Maps the first `bytes` bytes of the buffer for the host. Returns the mapped region, and the
+    /// event to wait for before the host uses it. If `blocking`, this call waits itself, and the
+    /// event is null.
     fn map(
         &self,
         mode: MapMode,
@@ -440,7 +441,8 @@ impl ClBuffer {
     }
 }
 
-/// Enqueues the unmap of `pointer`, which a map of `memory` returned, and marks the memory as free.
+/// Enqueues the unmap of `pointer`, which a map of `memory` returned, and marks the memory as not
+/// mapped.
 pub(super) fn unmap(
     memory: &MemoryObject,
     pointer: *mut u8,
@@ -514,7 +516,8 @@ impl Region {
     }
 }
 
-/// Unmaps a buffer at the latest when it is dropped, so also if the closure `fill` panics.
+/// Unmaps a buffer when it is dropped, if that has not happened before. So a panic in the closure
+/// of [`ClBuffer::fill_with`] also unmaps the buffer.
 struct Unmap<'a> {
     buffer: &'a ClBuffer,
     region: Option<Region>,
@@ -536,13 +539,15 @@ impl Drop for Unmap<'_> {
     }
 }
 
-/// A buffer that the host and the device use in turn. The module text explains its states.
+/// A buffer that the host and the device use in turn. The text of the module `cl` explains its
+/// states: unmapped, pending and mapped.
 pub(crate) struct MappedBuffer {
     buffer: ClBuffer,
     mode: MapMode,
     state: MapState,
     staging: Option<Staging>,
-    /// The event of the last copy from the staging memory to the buffer. The next map waits for it.
+    /// The event of the last copy from the staging memory to the buffer. The buffer's next map
+    /// waits for this event.
     sent: Option<Handle>,
 }
 
@@ -560,7 +565,7 @@ enum MapState {
 }
 
 impl MappedBuffer {
-    /// Makes an unmapped buffer, to be mapped with `mode`.
+    /// Makes an unmapped buffer. Its later maps use `mode`.
     pub(crate) fn new(buffer: ClBuffer, mode: MapMode) -> MappedBuffer {
         MappedBuffer {
             buffer,
@@ -636,7 +641,8 @@ impl MappedBuffer {
         Ok(())
     }
 
-    /// Enqueues the copy between a staged buffer and its view, and returns its event.
+    /// Enqueues the copy between a staged buffer and the host's view of it, in the direction of the
+    /// buffer's mode. Returns the copy's event.
     fn copy(&self, region: Region, _: &MapLock<'_>) -> Result<cl_event, ClError> {
         let queue = self.buffer.queue();
         let (api, raw, pointer) = (
@@ -689,8 +695,8 @@ impl MappedBuffer {
         self.staging.is_some()
     }
 
-    /// Enqueues a copy of the first `bytes` bytes of `from` to a staged buffer. The view keeps its
-    /// values. Does not allocate.
+    /// Enqueues a copy of the first `bytes` bytes of `from` to this staged buffer. The host's view
+    /// of this buffer keeps its old values. Does not allocate.
     pub(crate) fn enqueue_copy_of(&mut self, from: &ClBuffer, bytes: usize) -> Result<(), ClError> {
         const CALL: &str = "clEnqueueCopyBuffer";
         let queue = self.buffer.queue();
@@ -727,7 +733,8 @@ impl MappedBuffer {
         check(code, CALL, self.buffer.name())
     }
 
-    /// Returns the name of the OpenCL call whose end the state Pending waits for, for errors.
+    /// Returns the name of the OpenCL call that the state Pending waits for. Errors contain this
+    /// name.
     fn command(&self) -> &'static str {
         match (&self.staging, self.mode) {
             (None, _) => "clEnqueueMapBuffer",
@@ -779,8 +786,8 @@ impl MappedBuffer {
     }
 
     /// Mapped (or Pending) → Unmapped: enqueues the unmap. Later commands may use the buffer.
-    /// `event` receives the event of the unmap. A staged buffer has no such command: it leaves
-    /// `event` as it is, and keeps the event of its copy for its next map.
+    /// `event` receives the event of the unmap. A staged buffer is not unmapped by an OpenCL call.
+    /// So it leaves `event` as it is, and keeps the event of its copy for its next map.
     pub(crate) fn enqueue_unmap(&mut self, event: Option<&mut Event>) -> Result<(), ClError> {
         if let MapState::Pending { .. } = self.state {
             self.wait()?;
@@ -803,12 +810,12 @@ impl MappedBuffer {
         Ok(())
     }
 
-    /// Returns true if the host may use the buffer.
+    /// Returns true if the buffer is in the state Mapped, so that the host may use it.
     pub(crate) fn is_mapped(&self) -> bool {
         matches!(self.state, MapState::Mapped { .. })
     }
 
-    /// Returns the mapped elements: `bytes` divided by the element's size, rounded down.
+    /// Returns the mapped bytes as elements. A rest that is no whole element is left out.
     ///
     /// # Panics
     /// If the buffer is not mapped.
@@ -821,7 +828,7 @@ impl MappedBuffer {
         unsafe { region.slice() }
     }
 
-    /// Returns the mapped elements, to be written.
+    /// Returns the mapped elements, for the host to write.
     ///
     /// # Panics
     /// If the buffer is not mapped, or mapped to be read.
@@ -853,7 +860,7 @@ impl MappedBuffer {
             .detail("it is not mapped for the host")
     }
 
-    /// Any state → Unmapped. Errors of the driver are ignored.
+    /// Any state → Unmapped. Ignores the driver's errors.
     fn give_up(&mut self) {
         let state = std::mem::replace(&mut self.state, MapState::Unmapped);
         let region = match state {

@@ -60,7 +60,8 @@ const DRIVERS: [(&str, &str, &str); 12] = [
 ];
 
 /// Returns a line for each GPU node of this machine that this process cannot open. `served` is true
-/// if an OpenCL device is a GPU. If it is false, the nodes that can be opened have lines too.
+/// if an OpenCL device is a GPU. If `served` is false, nodes that this process can open have lines
+/// too.
 pub(crate) fn nodes(served: bool) -> Vec<String> {
     // Opens the node as a driver would. The permissions alone do not decide: a container or a
     // service may be kept from devices.
@@ -72,7 +73,7 @@ pub(crate) fn nodes(served: bool) -> Vec<String> {
             .open(node)
             .map(drop)
     };
-    // Escaped, since the names of drivers and groups come from the system.
+    // Control characters are escaped, because the names of drivers and groups come from the system.
     let lines = nodes_of(Path::new("/"), served, open).into_iter();
     lines
         .map(|line| crate::escape::line(&line).into_owned())
@@ -152,7 +153,7 @@ fn advice(root: &Path, node: &Path) -> String {
     });
     let group = named.unwrap_or_else(|| about.gid().to_string());
     match about.mode() & 0o060 {
-        // Nobody is told to join root's group, because its members are as good as root.
+        // Users are never told to join root's group, because its members are as powerful as root.
         0o060 if about.gid() != 0 => format!(
             "it belongs to the group {group}; sudo usermod -aG {group} USER, then log in again (a \
              systemd service: SupplementaryGroups={group})"
@@ -188,7 +189,7 @@ mod tests {
                 fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
             }
             fs::create_dir_all(root.join("etc")).unwrap();
-            // The files belong to the group of whoever runs the test.
+            // The files that the test creates belong to the group of the user who runs it.
             let gid = fs::metadata(&root).unwrap().gid();
             fs::write(
                 root.join("etc/group"),

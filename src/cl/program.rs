@@ -14,8 +14,9 @@ use super::memory::{ClBuffer, MemoryObject};
 use super::queue::Context;
 use crate::sys::own::OwnBytes;
 
-/// A program in a driver's own form: from [`Program::binary`], or from a file that only this user
-/// and root could write. Drivers may run any code in it, so no other bytes are accepted.
+/// A compiled program in the driver's own format. It comes from [`Program::binary`], or from a file
+/// that only this user and root could write. A driver may run any code in it, so no other bytes are
+/// accepted.
 #[derive(Debug)]
 pub(crate) struct ProgramBinary {
     bytes: Vec<u8>,
@@ -34,7 +35,7 @@ impl From<OwnBytes> for ProgramBinary {
     }
 }
 
-/// A program built for a context's device. Clones are the same program.
+/// A program built for a context's device. A clone stands for the same program.
 #[derive(Clone)]
 pub(crate) struct Program {
     inner: Arc<ProgramInner>,
@@ -54,12 +55,13 @@ impl Drop for ProgramInner {
     }
 }
 
-/// Spare bytes behind a binary, for drivers that write more than the size that they report.
+/// Spare bytes at the end of the buffer for a program binary. Some drivers write more than the size
+/// that they report.
 const SPARE_OF_BINARY: usize = 1 << 20;
 
 impl Program {
-    /// Builds `source` with `options`. The error of a failed build contains the driver's log. The
-    /// name appears in errors.
+    /// Builds the OpenCL C text `source` with the compiler options `options`. The error of a failed
+    /// build contains the driver's log. Errors contain `name`.
     pub(crate) fn from_source(
         context: &Context,
         name: &str,
@@ -87,7 +89,8 @@ impl Program {
         Program::new(context, raw, name).build(options)
     }
 
-    /// Builds a binary that this driver made before, for this device. A driver refuses other ones.
+    /// Builds a program from a binary that this driver made earlier, for this device. Drivers
+    /// refuse other binaries.
     pub(crate) fn from_binary(
         context: &Context,
         name: &str,
@@ -157,7 +160,7 @@ impl Program {
         Ok(self)
     }
 
-    /// Returns the log of the driver's compiler.
+    /// Returns the log of the driver's compiler for this program.
     pub(crate) fn build_log(&self) -> Result<String, ClError> {
         let inner = &self.inner;
         info_lines(
@@ -180,8 +183,8 @@ impl Program {
         )
     }
 
-    /// Returns the built program in the driver's own form, for a cache; empty if the driver has
-    /// none.
+    /// Returns the built program in the driver's own format, for the cache folder. The result is
+    /// empty if the driver has no such format.
     pub(crate) fn binary(&self) -> Result<ProgramBinary, ClError> {
         const CALL: &str = "clGetProgramInfo";
         let inner = &self.inner;
@@ -212,7 +215,7 @@ impl Program {
         Ok(ProgramBinary { bytes })
     }
 
-    /// Makes a kernel of the function `function`.
+    /// Makes a kernel of the program's function `function`.
     pub(crate) fn kernel(&self, function: &str) -> Result<ClKernel, ClError> {
         const CALL: &str = "clCreateKernel";
         let inner = &self.inner;
@@ -240,7 +243,8 @@ impl fmt::Debug for Program {
     }
 }
 
-/// A function of a program, without arguments. [`ClKernel::bind`] sets them.
+/// A kernel: a function of a program, whose arguments are not set yet. [`ClKernel::bind`] sets
+/// them.
 pub(crate) struct ClKernel {
     program: Program,
     raw: Handle,
@@ -265,8 +269,8 @@ pub(crate) enum Argument<'a> {
     U32x16([u32; 16]),
     Buffer {
         buffer: &'a ClBuffer,
-        /// The number of bytes from the buffer's start that the kernel may touch. A smaller buffer
-        /// is refused.
+        /// The number of bytes from the buffer's start that the kernel may touch.
+        /// [`ClKernel::bind`] refuses a smaller buffer.
         bytes: usize,
     },
     Image(&'a Image2d),
@@ -279,7 +283,7 @@ pub(crate) enum Argument<'a> {
 /// clSetKernelArg does not.
 pub(crate) struct BoundKernel {
     kernel: ClKernel,
-    /// The memory of arguments that are buffers or images, with the argument's index.
+    /// The memory of each argument that is a buffer or an image, with the argument's index.
     memory: Vec<(usize, Arc<MemoryObject>)>,
 }
 
@@ -292,15 +296,15 @@ impl std::ops::Deref for BoundKernel {
 }
 
 impl BoundKernel {
-    /// Returns the memory of bound buffers and images, with the argument's index.
+    /// Returns the memory of each argument that is a buffer or an image, with the argument's index.
     pub(super) fn memory(&self) -> impl Iterator<Item = (usize, &MemoryObject)> {
         self.memory.iter().map(|(i, m)| (*i, &**m))
     }
 }
 
 impl ClKernel {
-    /// Sets all arguments. Refuses a wrong number of arguments, a buffer that is smaller than the
-    /// part that the kernel may touch, and memory of another context.
+    /// Sets all arguments of the kernel. Refuses a wrong number of arguments, a buffer that is
+    /// smaller than the part that the kernel may touch, and memory of another context.
     pub(crate) fn bind(self, arguments: &[Argument<'_>]) -> Result<BoundKernel, ClError> {
         let count = info_fixed("clGetKernelInfo", &self.name, &|size, value, needed| {
             // SAFETY: the kernel is alive; `value` has room for `size` bytes.

@@ -11,7 +11,7 @@ use super::error::{ClError, check, made};
 use super::loader::{Api, Handle, info_fixed};
 use super::program::BoundKernel;
 
-/// A context with one device. Clones are the same context.
+/// An OpenCL context with one device. A clone stands for the same context.
 #[derive(Clone)]
 pub(crate) struct Context {
     inner: Arc<ContextInner>,
@@ -69,7 +69,8 @@ impl Drop for ContextInner {
     }
 }
 
-/// An in-order queue. Clones are the same queue. Memory belongs to the queue that it was made on.
+/// An in-order OpenCL command queue. A clone stands for the same queue. Each buffer and image
+/// belongs to the queue that it was made on.
 #[derive(Clone)]
 pub(crate) struct Queue {
     inner: Arc<QueueInner>,
@@ -84,7 +85,7 @@ struct QueueInner {
 }
 
 impl Queue {
-    /// Makes a queue. With `profiling` its events have times.
+    /// Makes a queue. With `profiling` the events of the queue's commands have times.
     pub(crate) fn new(context: &Context, profiling: bool) -> Result<Queue, ClError> {
         let properties = if profiling {
             CL_QUEUE_PROFILING_ENABLE
@@ -187,13 +188,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Hands everything enqueued to the device.
+    /// Submits all enqueued commands to the device.
     pub(crate) fn flush(&self) -> Result<(), ClError> {
         // SAFETY: the queue is alive.
         check(unsafe { (self.api().clFlush)(self.raw()) }, "clFlush", "")
     }
 
-    /// Waits until everything enqueued is done.
+    /// Waits until all enqueued commands are done.
     pub(crate) fn finish(&self) -> Result<(), ClError> {
         // SAFETY: the queue is alive.
         check(unsafe { (self.api().clFinish)(self.raw()) }, "clFinish", "")
@@ -211,8 +212,8 @@ impl Queue {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Locks the mapping states of the queue's memory. The caller holds the lock until the command
-    /// that depends on them is enqueued.
+    /// Locks the mapping states of the queue's memory. The caller holds the lock until it has
+    /// enqueued the command that depends on these states.
     pub(super) fn lock_maps(&self) -> MapLock<'_> {
         MapLock {
             _guard: self
@@ -230,8 +231,8 @@ fn refused(kernel: &BoundKernel, code: i32, why: String) -> ClError {
     ClError::new(LAUNCH, code, kernel.name()).detail(why)
 }
 
-/// Refuses a number of dimensions that OpenCL does not have, and work-groups that do not divide the
-/// work-items.
+/// Refuses a number of dimensions that OpenCL does not have, and work-group sizes that do not
+/// divide the numbers of work-items.
 fn check_sizes(
     kernel: &BoundKernel,
     global: &[usize],
@@ -251,7 +252,7 @@ fn check_sizes(
     }
 }
 
-/// The right to read and change the mapping states of a queue's memory.
+/// Holds the lock on the mapping states of a queue's memory. Its owner may read and change them.
 pub(super) struct MapLock<'a> {
     _guard: MutexGuard<'a, ()>,
 }
@@ -268,19 +269,19 @@ impl Drop for QueueInner {
     }
 }
 
-/// The times of a command in ns, on the device's clock.
+/// The times of one command in nanoseconds, on the device's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Times {
     /// When the host enqueued the command.
     pub(crate) queued: u64,
-    /// When the driver handed it to the device.
+    /// When the driver submitted the command to the device.
     pub(crate) submit: u64,
     pub(crate) start: u64,
     pub(crate) end: u64,
 }
 
-/// Holds the event of one command, or none. The event is released once: when the event of another
-/// command replaces it, by [`Event::release`] or by drop.
+/// Holds the event of one command, or none. An event is released once: when the event of another
+/// command replaces it, by [`Event::release`], or by drop.
 #[derive(Default)]
 pub(crate) struct Event {
     held: Option<HeldEvent>,
@@ -289,7 +290,7 @@ pub(crate) struct Event {
 struct HeldEvent {
     queue: Queue,
     raw: Handle,
-    /// The call that enqueued the command.
+    /// The name of the OpenCL call that enqueued the command.
     command: &'static str,
 }
 
@@ -309,15 +310,15 @@ impl Event {
         self.held.is_some()
     }
 
-    /// Waits until the command is done. The error is that of the command.
+    /// Waits until the command is done. Returns the command's error if it failed.
     pub(crate) fn wait(&self) -> Result<(), ClError> {
         let held = self.held("clWaitForEvents")?;
         wait_event(&held.queue, held.raw.pointer, held.command, "")
     }
 
     /// Returns an error that names `object` if the command failed. The caller has waited for a
-    /// later command of the queue, which succeeds even if an earlier kernel failed. Waits if the
-    /// driver reports that the command has not ended. Does not allocate.
+    /// later command of the queue, which succeeds even if an earlier kernel failed. If the driver
+    /// reports that the command has not ended, this waits. Does not allocate.
     pub(crate) fn ended(&self, object: &str) -> Result<(), ClError> {
         let held = self.held("clGetEventInfo")?;
         match event_status(&held.queue, held.raw.pointer)? {
@@ -327,8 +328,8 @@ impl Event {
         }
     }
 
-    /// Returns an error if the command is known to have failed. Does not wait. Without an event
-    /// there is no error.
+    /// Returns an error if the driver already reports that the command failed. Does not wait.
+    /// Without an event there is no error.
     pub(crate) fn failed(&self, object: &str) -> Result<(), ClError> {
         let Some(held) = &self.held else {
             return Ok(());
@@ -381,8 +382,8 @@ pub(super) fn wanted(event: bool, place: &mut cl_event) -> *mut cl_event {
     if event { place } else { ptr::null_mut() }
 }
 
-/// Waits for an event and checks how its command ended: some drivers report no error when they wait
-/// for a command that failed. The error has the command's own code, if there is one.
+/// Waits for an event and checks how its command ended. Some drivers report no error when they wait
+/// for a command that failed. The returned error has the command's own code, if there is one.
 pub(super) fn wait_event(
     queue: &Queue,
     event: cl_event,
@@ -401,7 +402,8 @@ pub(super) fn wait_event(
     }
 }
 
-/// Returns a status from CL_QUEUED to CL_COMPLETE, or the negative code of the command's error.
+/// Returns the status of an event's command: from CL_QUEUED to CL_COMPLETE, or the negative code of
+/// its error.
 fn event_status(queue: &Queue, event: cl_event) -> Result<i32, ClError> {
     const CALL: &str = "clGetEventInfo";
     let (what, mut status) = (CL_EVENT_COMMAND_EXECUTION_STATUS, i32::MAX);

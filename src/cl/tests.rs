@@ -1,4 +1,5 @@
-//! Tests on the first device of the search list. They fail on a machine without one.
+//! Tests on the first device of the OpenCL library that is found. They fail on a machine without a
+//! device.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -70,7 +71,7 @@ fn whole(buffer: &ClBuffer) -> Argument<'_> {
     }
 }
 
-/// Binds the kernel `add` for the first `n` numbers of its buffers.
+/// Binds the kernel `add`, which adds the first `n` numbers of its buffers.
 fn add(
     program: &Program,
     buffers: [&ClBuffer; 3],
@@ -123,8 +124,8 @@ impl ShimFolder {
         out.to_str().unwrap().to_string()
     }
 
-    /// Returns the shim in front of the library of the search list. It logs calls to the file
-    /// `log`.
+    /// Compiles a shim around the OpenCL library that is found, and returns it. The shim logs each
+    /// call in the file `log`. `fail` lists the calls that it fails.
     fn shim(&self, fail: &str, more: &[&str]) -> &'static ClLibrary {
         let real = ClLibrary::open().expect("the tests need OpenCL").path();
         let mut options = vec![
@@ -263,7 +264,7 @@ fn two_slots_take_turns() {
 #[test]
 fn objects_may_be_used_on_another_thread() {
     if std::env::var_os("OCLGRIND_UNINITIALIZED").is_some() {
-        // With this variable oclgrind 21.10 keeps state in the thread that created the context.
+        // With this variable, oclgrind 21.10 keeps state in the thread that created the context.
         return;
     }
     let mut slots = Slots::new(queue(false));
@@ -380,7 +381,7 @@ fn a_staged_buffer_has_the_states_of_a_mapped_one() {
         count("clEnqueueMapBuffer"),
         count("clEnqueueUnmapMemObject")
     );
-    // These are the events of the write and of two reads. The third read was refused.
+    // The three events are those of the write and of two reads. The third read was refused.
     assert_eq!(count("clReleaseEvent"), 3);
 }
 
@@ -390,7 +391,7 @@ fn everything_is_released() {
     let library = folder.shim("", &[]);
     let mut slots = Slots::new(queue_on(library, true));
     slots.run(3).unwrap();
-    // Dropped with a batch in flight and an event held.
+    // The slots are dropped while a batch is in flight and an event is held.
     let mut event = Event::new();
     slots.submit(0, 3, Some(&mut event)).unwrap();
     drop(slots);
@@ -409,8 +410,8 @@ fn everything_is_released() {
         assert!(count(create) > 0);
         assert_eq!(count(create), count(release), "{create}");
     }
-    // The numbers are equal: the blocking map of the constant has no event, but the last kernel
-    // has.
+    // The two numbers are equal. The blocking map of the constant has no event, but the last kernel
+    // launch has one.
     assert_eq!(count("clReleaseEvent"), count("clEnqueueMapBuffer"));
 }
 
@@ -430,7 +431,8 @@ fn failures_are_reported_and_leave_a_usable_state() {
         "{error}"
     );
     assert!(error.contains("a smaller batch"), "{error}");
-    // Waits 1 and 2 are for the slots' first maps, 3 is for the results' map, 4 for the input's.
+    // The shim counts waits. Waits 1 and 2 are for the slots' first maps, 3 is for the results'
+    // map, 4 for the input's.
     let error = slots.collect(0, 0).unwrap_err();
     assert_eq!((error.call, error.code), ("clWaitForEvents", -6));
     let (input, ..) = &mut slots.slots[0];
@@ -438,8 +440,8 @@ fn failures_are_reported_and_leave_a_usable_state() {
     input.enqueue_map().unwrap();
     input.wait().unwrap();
     assert_eq!(input.slice::<f32>().len(), N);
-    // Six maps so far: 1 of the constant, 2 at the start, 2 of the first batch, 1 of the input. Two
-    // more make the next one the ninth, which fails.
+    // Six maps were enqueued so far: 1 of the constant, 2 at the start, 2 of the first batch, 1 of
+    // the input. Two more make the next one the ninth, which the shim fails.
     let mut other = MappedBuffer::new(host_buffer(&queue, "other", 16), MapMode::Write);
     for _ in 0..2 {
         other.enqueue_map().unwrap();
@@ -490,7 +492,7 @@ fn a_mapped_buffer_is_not_for_kernels() {
     assert!(input.is_mapped() && queue.launch(kernel, &[N], None, None).is_err());
     input.enqueue_unmap(None).unwrap();
     queue.launch(kernel, &[N], None, None).unwrap();
-    // A sub-buffer counts as mapped while its parent is.
+    // A sub-buffer counts as mapped while another part of its parent is.
     let whole = host_buffer(&queue, "whole", 2 * device.mem_align);
     let [left, right] = [0, 1].map(|i| whole.sub_buffer("part", i * device.mem_align, 4).unwrap());
     let mut mapped = MappedBuffer::new(left, MapMode::Write);
@@ -523,7 +525,7 @@ fn memory_of_another_queue_is_refused() {
 }
 
 /// Arguments with which a kernel would access freed or foreign memory are refused before the driver
-/// sees them.
+/// gets them.
 #[test]
 fn only_a_kernel_with_all_its_arguments_can_be_launched() {
     let folder = ShimFolder::new();
@@ -803,8 +805,8 @@ fn binaries_come_back() {
     assert!(!binary.as_bytes().is_empty());
     let again = Program::from_binary(queue.context(), "test.cl", &binary, "").unwrap();
     again.kernel("add").unwrap();
-    // The cache keeps binaries in files. A file that others may write is refused, as is an empty
-    // one.
+    // The cache folder keeps binaries in files. A file that others may write is refused, and so is
+    // an empty one.
     let folder = ShimFolder::new();
     let file = folder.file("binary");
     std::fs::write(&file, binary.as_bytes()).unwrap();
@@ -826,7 +828,8 @@ fn binaries_come_back() {
     assert!(Program::from_binary(queue.context(), "bad", &from(0o644).unwrap(), "").is_err());
 }
 
-/// Kernels read the values that the host wrote. `stored` turns a value into the image's type.
+/// Checks that kernels read the values that the host wrote to an image. `stored` converts a value
+/// to the image's type.
 fn image_roundtrip<T: Element + PartialEq + std::fmt::Debug>(
     queue: &Queue,
     channel: Channel,
@@ -839,7 +842,7 @@ fn image_roundtrip<T: Element + PartialEq + std::fmt::Debug>(
     let kernel = kernel
         .bind(&[Argument::Image(&image), whole(&out)])
         .unwrap();
-    // The second row holds the smallest halves, which are subnormal.
+    // The second row holds small multiples of 2^-24, which are subnormal halves.
     let value =
         |y: usize, x: usize| (100 * y + x) as f32 * if y == 1 { 2f32.powi(-24) } else { -1.0 };
     let mut mapped = image.map(MapMode::Overwrite).unwrap();

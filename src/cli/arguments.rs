@@ -1,5 +1,5 @@
-//! The arguments of a command line. They are collected first, then the command takes those that it
-//! uses. An argument that is left over is an error, so no argument is ignored.
+//! The arguments of a command line. They are all collected first, then the command takes those that
+//! it uses. An argument that no command took is an error, so none is silently ignored.
 
 use super::Command;
 use crate::engine::select::DeviceWish;
@@ -10,9 +10,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A command: its name in messages, and the function that takes its arguments. `take` asks for
-/// every option that the command uses, given or not. So [`users`] can find out which commands use
-/// an option.
+/// A command: its name in messages, and the function that takes its arguments. `take` must ask for
+/// every option that the command uses, even one that was not given. [`users`] relies on this to
+/// find the commands that use an option.
 pub(super) struct CommandSpec {
     pub(super) name: &'static str,
     pub(super) take: fn(&mut Arguments) -> Result<Command, Error>,
@@ -27,25 +27,26 @@ impl CommandSpec {
     }
 }
 
-/// An option that the command line gives.
+/// An option as the command line gives it.
 pub(super) struct GivenOption {
     /// The long name, without dashes.
     pub(super) name: &'static str,
-    /// Empty for an option that takes no value.
+    /// The value of the option; empty for an option that takes no value.
     pub(super) value: OsString,
 }
 
 #[derive(Default)]
 pub(super) struct Arguments {
-    /// The options in the order of the command line.
+    /// The options in the order of the command line, repeated ones included.
     pub(super) options: Vec<GivenOption>,
-    /// The arguments that are no options: files, or the names of kernels.
+    /// The arguments that are not options: names of files or of kernels.
     pub(super) values: Vec<OsString>,
-    /// Names of the options that the command has asked for, and [`VALUES`].
+    /// Names of the options that the command has asked for. [`VALUES`] is among them if it asked
+    /// for the other arguments.
     asked: Vec<&'static str>,
 }
 
-/// Stands in [`Arguments::asked`] for the arguments that are no options.
+/// Stands in [`Arguments::asked`] for the arguments that are not options.
 const VALUES: &str = "";
 
 impl Arguments {
@@ -53,12 +54,13 @@ impl Arguments {
         self.options.push(GivenOption { name, value });
     }
 
-    /// Returns true if `option` was given. Does not take the option.
+    /// Returns true if the command line has `option`. The option does not count as asked for.
     pub(super) fn has(&self, option: &str) -> bool {
         self.options.iter().any(|o| o.name == option)
     }
 
-    /// Returns a note for each option that was given with different values. The last value holds.
+    /// Returns a note for each option that was given more than once with different values. Only its
+    /// last value is used.
     pub(super) fn repeated(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for (i, first) in self.options.iter().enumerate() {
@@ -80,13 +82,13 @@ impl Arguments {
         notes
     }
 
-    /// Takes an option that has no value. Returns true if it was given.
+    /// Takes an option that has no value. Returns true if the command line has it.
     pub(super) fn flag(&mut self, option: &'static str) -> bool {
         self.asked.push(option);
         self.has(option)
     }
 
-    /// Takes the arguments that are no options.
+    /// Takes the arguments that are not options.
     pub(super) fn values(&mut self) -> Vec<OsString> {
         self.asked.push(VALUES);
         std::mem::take(&mut self.values)
@@ -100,8 +102,8 @@ impl Arguments {
             .map(|o| o.value.clone().into())
     }
 
-    /// Takes an option and parses its value with `read`. If it was given more than once, all values
-    /// must be valid, and the last one holds.
+    /// Takes an option and parses its value with `read`. If the option is repeated, all its values
+    /// must be valid, and the last one is used.
     pub(super) fn parse<T>(
         &mut self,
         option: &'static str,
@@ -149,8 +151,8 @@ impl Arguments {
         sources
     }
 
-    /// Returns the command `spec`, which takes the arguments. `all` are the commands that messages
-    /// may name.
+    /// Lets the command `spec` take these arguments, and returns it. Error messages may name the
+    /// commands in `all`.
     ///
     /// # Errors
     /// An argument has a wrong value, or the command does not use it.
@@ -186,19 +188,20 @@ impl Arguments {
     }
 }
 
-/// Returns the names of the commands that use an option.
+/// Returns the names of those commands in `all` that use an option.
 pub(super) fn users(option: &str, all: &[&CommandSpec]) -> Vec<&'static str> {
     let uses = |spec: &&&CommandSpec| {
         let mut nothing = Arguments::default();
-        // An error does not matter: a command asks for all its options before it reports a missing
-        // one.
+        // The result may be an error, but a command asks for all its options before it reports a
+        // missing one.
         let _ = (spec.take)(&mut nothing);
         nothing.asked.contains(&option)
     };
     all.iter().filter(uses).map(|spec| spec.name).collect()
 }
 
-/// Returns the error for an option that `spec` does not use. It names the commands that do.
+/// Returns the error for an option that `spec` does not use. The message names the commands that
+/// use it.
 fn unused(option: &str, spec: &CommandSpec, all: &[&CommandSpec]) -> Error {
     let mut users = users(option, all);
     users.retain(|user| user.strip_prefix("--") != Some(option));
@@ -213,7 +216,7 @@ fn unused(option: &str, spec: &CommandSpec, all: &[&CommandSpec]) -> Error {
 }
 
 /// Returns the error for an unknown option. It suggests an option that begins with `name`, or one
-/// of which at most a third of the letters differ.
+/// that differs from it in at most a third of the letters.
 pub(super) fn unknown<'s>(name: &str, all: impl Iterator<Item = &'s str>) -> Error {
     let rank = |option: &'s str| {
         (
@@ -230,7 +233,7 @@ pub(super) fn unknown<'s>(name: &str, all: impl Iterator<Item = &'s str>) -> Err
     Error::usage(format!("there is no option --{name}{meant}; see --help"))
 }
 
-/// Returns the Levenshtein distance of two words, in bytes.
+/// Returns the Levenshtein distance of two words, counted in bytes.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut row: Vec<usize> = (0..=b.len()).collect();

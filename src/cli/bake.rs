@@ -1,6 +1,6 @@
-//! The program `mortonnet-bake`. It puts a model into a finished program and needs no compiler. It
-//! reads the same model files as the build, with the same code and messages. It takes the kernel
-//! library from the block that it contains itself.
+//! The program `mortonnet-bake`, which puts a model into a finished program and needs no compiler.
+//! It reads the same model files as the build, with the same code and messages. The kernel library
+//! comes from the block that `mortonnet-bake` itself contains.
 
 use super::arguments::{Arguments, unknown, usage};
 use super::help;
@@ -55,12 +55,12 @@ UPX remove the network; the program reports that when it starts.
 Exit codes: 0 success, 1 a mistake in the model or an I/O error, 2 wrong command line.
 ";
 
-/// A kind of CPU that finished programs are for.
+/// A kind of CPU for which `mortonnet-bake` has finished programs.
 struct TargetCpu {
     name: &'static str,
-    /// The name of the CPU in Rust (`target_arch`).
+    /// Rust's name for the CPU (`target_arch`).
     arch: &'static str,
-    /// The field `e_machine` in the ELF header of programs for this CPU.
+    /// The value of `e_machine` in the ELF header of programs for this CPU.
     machine: u16,
 }
 
@@ -84,7 +84,7 @@ impl TargetCpu {
 pub(super) struct BakeOptions {
     model: PathBuf,
     output: PathBuf,
-    /// The index of the CPU in [`TARGETS`]. `None` without `--target`.
+    /// The index of the CPU in [`TARGETS`] that `--target` names. `None` without `--target`.
     target: Option<usize>,
     plan: Option<String>,
     sizes: Option<String>,
@@ -143,8 +143,8 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<BakeComm
     }))
 }
 
-/// Returns the path of the finished program for a target. It lies beside this program or in
-/// `../lib/mortonnet`.
+/// Returns the path of the finished program for a target. It lies in the folder of this program or
+/// in `../lib/mortonnet`.
 fn program_of(target: usize) -> Result<PathBuf, Error> {
     let name = format!("mortonnet-{}", TARGETS[target].name);
     let own = std::env::current_exe().map_err(|e| Error::io(NAME, e))?;
@@ -163,7 +163,7 @@ fn program_of(target: usize) -> Result<PathBuf, Error> {
 }
 
 /// Returns the index in [`TARGETS`] of the CPU that an ELF file is for. `None` for other files and
-/// CPUs.
+/// other CPUs.
 fn target_of(program: &[u8]) -> Option<usize> {
     let machine = program
         .get(18..20)
@@ -173,14 +173,14 @@ fn target_of(program: &[u8]) -> Option<usize> {
         .position(|t| t.machine.to_le_bytes() == *machine)
 }
 
-/// Returns true if both paths lead to the same existing file, also through links.
+/// Returns true if both paths lead to the same existing file, even through links.
 fn same_file(a: &Path, b: &Path) -> bool {
     let id = |path: &Path| fs::metadata(path).map(|about| (about.dev(), about.ino()));
     matches!((id(a), id(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// Writes an executable file atomically: under another name, which is then renamed. A program that
-/// runs from the old file is not disturbed.
+/// Writes an executable file atomically, under a temporary name that is then renamed. A program
+/// that runs from the old file is not disturbed.
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path
         .file_name()
@@ -209,7 +209,8 @@ fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), Error> {
     }
 }
 
-/// A finished program, which a network is put into.
+/// A finished program with a slot for the baked data. `mortonnet-bake` writes a network into a copy
+/// of it.
 struct FinishedProgram {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -320,8 +321,8 @@ fn write_program(options: BakeOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs the golden vectors through the baked network, on the host engine of this machine. Records
-/// that overflow are left to `--selftest`.
+/// Runs the golden vectors through the baked network, on this machine's host engine. Golden records
+/// whose values overflow are not run here, only by `--selftest`.
 fn verify(made: &Baked) -> Result<(), Error> {
     let constant = |i: usize| made.constants.read(&made.plan, i);
     let nothing = |e: String| Error::check(format!("nothing was written: {e}"));

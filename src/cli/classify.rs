@@ -1,4 +1,4 @@
-//! The options of the command that classifies records, which is the program's main command.
+//! The options of the program's main command, which classifies records.
 
 use super::arguments::{self, Arguments};
 use super::session::Session;
@@ -12,30 +12,31 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(crate) struct Classify {
-    /// The input files. `-` stands for stdin. No file also means stdin.
+    /// The input files. `-` means stdin, and so does an empty list.
     pub(crate) files: Vec<PathBuf>,
-    /// The format of the input. `None` to detect it.
+    /// The format of the input. With `None` the program detects it.
     pub(crate) format: Option<Format>,
-    /// The window and hop of a time series. `None` if the input is none.
+    /// The window and hop that cut a time series into records. `None` if the input has one record a
+    /// row.
     pub(crate) rows: Option<SeriesRows>,
-    /// The number of fields at the start of each line that are copied to its answer.
+    /// The number of fields at the start of each input line that are copied to its answer.
     pub(crate) keys: usize,
-    /// The format of answers. `None` for the network's default.
+    /// The format of the answers. `None` for the network's default.
     pub(crate) output: Option<AnswerFormat>,
-    /// The file of expected classes.
+    /// The file with the expected class of each record.
     pub(crate) expect: Option<PathBuf>,
-    /// The accuracy, from 0 to 1, below which the exit code is 1.
+    /// The value of `--min-accuracy`, from 0 to 1. An accuracy below it makes the exit code 1.
     pub(crate) min_accuracy: Option<f64>,
-    /// The file of expected scores.
+    /// The file with the expected scores of each record.
     pub(crate) expect_scores: Option<PathBuf>,
     /// The allowed error of a score, relative to max(1, |expected|). `None` for the default.
     pub(crate) tolerance: Option<f64>,
-    /// True to answer a bad record with an error mark and go on. False to stop at it.
+    /// True to answer a bad record with an error mark and go on. False to stop there.
     pub(crate) mark: bool,
-    /// The value N of `--verify`: of each N batches, the host also computes the first and compares
-    /// the device's answers with its own. 0 compares none.
+    /// The value N of `--verify`. The host recomputes the first of each N batches and compares the
+    /// device's answers with its own. 0 means no comparison.
     pub(crate) verify: u64,
-    /// The limit of a driver's call. Zero means no limit, `None` the default.
+    /// The time limit of a call into the driver. Zero means no limit, `None` means the default.
     pub(crate) timeout: Option<Duration>,
     pub(crate) profile: Option<ProfileOption>,
     pub(crate) verbose: bool,
@@ -46,7 +47,7 @@ pub(crate) struct Classify {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProfileOption {
     pub(crate) format: ProfileFormat,
-    /// The file to write, or `None` for stderr.
+    /// The file that `--profile` writes to, or None for stderr.
     pub(crate) file: Option<PathBuf>,
 }
 
@@ -102,7 +103,7 @@ pub(super) fn take(arguments: &mut Arguments) -> Result<Command, Error> {
     Ok(Command::Classify(Box::new(c)))
 }
 
-/// Parses a share such as `0.97` or `97%`.
+/// Parses a share from 0 to 1 such as `0.97` or `97%`.
 fn share(text: &str) -> Result<f64, String> {
     let (digits, unit) = text.strip_suffix('%').map_or((text, 1.0), |t| (t, 100.0));
     let share = digits
@@ -121,7 +122,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
     tolerance.ok_or_else(|| format!("expected a number from 0 on, found \"{text}\""))
 }
 
-/// Parses `table`, `json` or `trace`, each with or without `:FILE`.
+/// Parses the value of `--profile`: `table`, `json` or `trace`, optionally followed by `:FILE`.
 fn profile(text: &str) -> Result<ProfileOption, String> {
     let (format, file) = text
         .split_once(':')

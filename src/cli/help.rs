@@ -1,5 +1,5 @@
-//! The options of a page of `--help`. The parser and `docs/CLI.md` take the options from the pages,
-//! so an option is described in one place.
+//! Reads the options from the pages of `--help`. The parser and `docs/CLI.md` take the options from
+//! here, so each option is described in one place.
 //!
 //! An option has a line like `  -f, --format FMT        input format: csv | f32  [csv]`. The
 //! meaning begins at a fixed column, the values follow `: `, and the default is in brackets.
@@ -9,7 +9,7 @@ use std::ffi::OsString;
 /// The column at which the meaning of an option begins, counted from 0.
 const ABOUT: usize = 26;
 
-/// An option as a page of `--help` describes it.
+/// An option, as its line on a page of `--help` describes it.
 #[derive(Clone, Copy)]
 pub(super) struct OptionSpec {
     /// The option as it is typed, for example `-f, --format FMT`.
@@ -17,8 +17,8 @@ pub(super) struct OptionSpec {
     about: &'static str,
 }
 
-/// Returns the options that a page describes. `--help` and `--version` are not among them, because
-/// they replace the command.
+/// Returns the options that a page describes, except `--help` and `--version`. These two replace
+/// the command instead of belonging to it.
 pub(super) fn options(page: &'static str) -> impl Iterator<Item = OptionSpec> {
     let options = page.lines().filter_map(OptionSpec::of_line);
     options.filter(|option| !["help", "version"].contains(&option.name()))
@@ -42,7 +42,8 @@ impl OptionSpec {
             .then_some(OptionSpec { syntax, about })
     }
 
-    /// Returns the option's long name without dashes, and the text behind it, for example ` FMT`.
+    /// Returns the option's long name without dashes, and the rest of its syntax, for example `
+    /// FMT`.
     fn long(self) -> (&'static str, &'static str) {
         let long = self.syntax.split_once("--").map_or("", |(_, long)| long);
         long.split_at(long.find([' ', '[']).unwrap_or(long.len()))
@@ -58,7 +59,7 @@ impl OptionSpec {
         name
     }
 
-    /// Returns true if `arg` is this option's long name or its letter.
+    /// Returns true if `arg` is this option's long name or its one-letter name.
     pub(super) fn is(self, arg: &lexopt::Arg) -> bool {
         match arg {
             lexopt::Arg::Long(name) => *name == self.name(),
@@ -70,8 +71,8 @@ impl OptionSpec {
         }
     }
 
-    /// Returns the meaning, the text of the values (`csv | f32`), and the default. The default is
-    /// empty for an option without one.
+    /// Returns the option's meaning, the text that lists its values (`csv | f32`), and its default.
+    /// The default is empty for an option without one.
     pub(super) fn parts(self) -> (&'static str, Option<&'static str>, &'static str) {
         let (text, default) = match self.about.split_once("  [") {
             Some((text, default)) => (text, default.trim_end_matches(']')),
@@ -83,9 +84,9 @@ impl OptionSpec {
         }
     }
 
-    /// Takes the option's value from the parser, which has just returned the option's name. The
-    /// value is empty for an option that takes none. The value of an option `--name[=VALUE]` may be
-    /// left out. Then it is the first value that the page lists.
+    /// Takes the option's value from the parser, which has just returned the option's name. An
+    /// option without a value gets an empty one. The value of an option `--name[=VALUE]` may be
+    /// missing. It is then the first value that the page lists.
     pub(super) fn value(self, parser: &mut lexopt::Parser) -> Result<OsString, lexopt::Error> {
         let (_, argument) = self.long();
         if argument.is_empty() {

@@ -33,7 +33,7 @@ pub(crate) fn version() -> String {
 pub(crate) fn page(request: &Request) -> Result<String, Error> {
     baked::verify()?;
     let mut s = String::new();
-    // Names and labels of the model may have line breaks, which are escaped.
+    // Names and labels in the model may contain line breaks, which are escaped here.
     let mut row = |name: &str, text: String| line(&mut s, name, &escape::line(&text));
     describe_network(&mut row);
     describe_golden(&mut row);
@@ -47,7 +47,7 @@ pub(crate) fn page(request: &Request) -> Result<String, Error> {
             library().hash
         ),
     );
-    // A program without the lab, which is for a board, does not compare plans.
+    // A program without the lab is meant for a board and does not compare plans.
     if cfg!(feature = "lab") {
         write_fits(&mut s, request);
     }
@@ -113,9 +113,9 @@ fn describe_golden(row: &mut impl FnMut(&str, String)) {
     row("range", baked::range().to_string());
 }
 
-/// Returns the demands of every plan of the library that can run the network. A plan has an entry
-/// for single records. Unless `batch` is 1, it has one for batches of `batch` records, too. `None`
-/// stands for the plan's own size of batches.
+/// Returns the memory, launches and modelled time of every plan of the library that can run the
+/// network. A plan has an entry for single records and one for batches of `batch` records. The
+/// second is missing if `batch` is 1. `None` stands for the plan's own batch size.
 fn table(batch: Option<usize>) -> impl Iterator<Item = (&'static PlanRecipe, Fit<'static>)> {
     let host = (std::env::consts::ARCH, select::threads());
     let of = move |(recipe, batch)| {
@@ -132,7 +132,7 @@ fn table(batch: Option<usize>) -> impl Iterator<Item = (&'static PlanRecipe, Fit
         .filter_map(of)
 }
 
-/// Writes the table of the memory, launches, programs and modelled time of each plan.
+/// Writes a table with the memory, launches, programs and modelled time of each plan.
 fn write_fits(s: &mut String, request: &Request) {
     let row = |name: &str, numbers: [String; 8], class: &str| {
         let numbers: Vec<String> = numbers.iter().map(|n| format!("{n:>11}")).collect();
@@ -179,7 +179,7 @@ fn write_fits(s: &mut String, request: &Request) {
     }
 }
 
-/// Returns the page of `--info` as JSON. Later versions may add keys, but remove none.
+/// Returns the page of `--info` as JSON. Later versions may add keys, but never remove one.
 ///
 /// # Errors
 /// The baked data is damaged.
@@ -216,14 +216,14 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
         fits,
         names(&n.labels),
         names(&n.features),
-        // The size of inputs up to which no sum overflows. It is null if it is not known.
+        // Inputs up to this magnitude cannot make a sum overflow. It is null if no limit is known.
         Some(baked::range().up_to)
             .filter(|&r| r > 0.0)
             .map_or("null".into(), |r| format!("{r:e}"))
     ))
 }
 
-/// Returns the table of [`write_fits`] as JSON objects with commas between them.
+/// Returns the table of [`write_fits`] as JSON objects, separated by commas.
 fn fits_json(batch: Option<usize>) -> String {
     let plans: Vec<String> = table(batch)
         .map(|(recipe, fit)| {
@@ -261,7 +261,7 @@ fn line(s: &mut String, name: &str, text: &str) {
     let _ = writeln!(s, "{name:<10}{text}");
 }
 
-/// Returns lines about the plan that would run on one device, with the reasons and the memory.
+/// Returns lines about the plan that one device would run: the reasons for both, and the memory.
 fn decided(request: &Request, decision: Decision) -> String {
     let mut s = String::new();
     decision
@@ -306,7 +306,8 @@ fn input(n: &Network) -> String {
     text
 }
 
-/// Appends the names of several inputs or outputs. Appends nothing if the network has only one.
+/// Appends the names of a network's inputs or outputs, if it has several. Otherwise the list is
+/// empty, and nothing is appended.
 fn several(text: &mut String, values: &[Value]) {
     if !values.is_empty() {
         *text += ": ";
@@ -362,8 +363,8 @@ fn layers(n: &Network) -> String {
     text
 }
 
-/// Returns lines about the sizes, constants and steps of a plan. `again` is the number of constants
-/// that are laid out again at start.
+/// Returns lines about the sizes, constants and steps of a plan. At start, `again` of its constants
+/// are converted to another layout.
 fn plan(p: &Plan, again: usize) -> String {
     let mut s = String::new();
     let _ = writeln!(
@@ -414,7 +415,7 @@ fn plan(p: &Plan, again: usize) -> String {
     s
 }
 
-/// Appends the line about a step of a plan.
+/// Appends the line that `--info` prints for one step of a plan.
 fn describe_step(s: &mut String, p: &Plan, step: &Step) {
     let _ = write!(s, "  step      {:<24}", step.kernel);
     if step.options.adds {
@@ -440,7 +441,7 @@ fn describe_step(s: &mut String, p: &Plan, step: &Step) {
     let _ = writeln!(s, "  {} flop a record", step.flop);
 }
 
-/// Returns a text for the number of work-items along a dimension of a launch.
+/// Returns in words how many work-items a launch has along one dimension.
 fn items(extent: Extent) -> String {
     match extent {
         Extent::Fixed(n) => n.to_string(),

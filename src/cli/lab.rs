@@ -116,7 +116,8 @@ pub(super) static COMMANDS: [CommandSpec; 7] = [
     CommandSpec::new("tune", tune),
 ];
 
-/// Returns the subcommand that `value` names. `None` if it is another word, such as a file.
+/// Returns the subcommand that `value` names. `None` if the word is no subcommand, for example a
+/// file.
 pub(super) fn subcommand(value: &OsStr) -> Result<Option<Subcommand>, Error> {
     Ok(match value.to_str() {
         Some("bench") => Some(Subcommand::Bench),
@@ -132,7 +133,7 @@ pub(super) fn help(subcommand: Subcommand) -> &'static str {
     }
 }
 
-/// Returns the command that a subcommand and its arguments ask for.
+/// Returns the command that a subcommand and its arguments select.
 pub(super) fn command(subcommand: Subcommand, arguments: &Arguments) -> &'static CommandSpec {
     let [all, names, check, network, cache, layout, tune] = &COMMANDS;
     match subcommand {
@@ -200,7 +201,7 @@ fn check(arguments: &mut Arguments) -> Result<Command, Error> {
     })))
 }
 
-/// Takes the options that all forms of `bench` for kernels have.
+/// Takes the options that are common to all forms of `bench` for kernels.
 fn kernels(arguments: &mut Arguments) -> Result<KernelBench, Error> {
     Ok(KernelBench {
         names: names(arguments)?,
@@ -295,7 +296,7 @@ fn tune(arguments: &mut Arguments) -> Result<Command, Error> {
     }
 }
 
-/// The default of `--repeat`.
+/// The number of timed launches or batches if `--repeat` is not given.
 const REPEAT: usize = 10;
 
 fn names(arguments: &mut Arguments) -> Result<Vec<String>, Error> {
@@ -306,8 +307,8 @@ fn names(arguments: &mut Arguments) -> Result<Vec<String>, Error> {
         .collect()
 }
 
-/// Takes the device to measure. A list of devices is an error, because they would share the
-/// records.
+/// Takes the device to measure. A list of devices is an error, because its devices would share the
+/// records of one run.
 fn target(arguments: &mut Arguments, action: &str) -> Result<BenchTarget, Error> {
     let (device, compute_units) = arguments.device()?;
     match device.is_several() {
@@ -354,9 +355,9 @@ fn page(arguments: &mut Arguments) -> Result<Page, Error> {
 
 /// The value of `--sizes`.
 enum BenchSizes {
-    /// A list such as `96,1000`.
+    /// A list of sizes of square matrices, such as `96,1000`.
     Squares(Vec<usize>),
-    /// Rows and columns, such as `8x4`.
+    /// Rows and columns of one matrix, such as `8x4`.
     Rectangle(usize, usize),
 }
 
@@ -372,7 +373,7 @@ fn sizes(arguments: &mut Arguments) -> Result<Option<BenchSizes>, Error> {
     })
 }
 
-/// Takes `--sizes` for square products and images. Empty if the option is not given.
+/// Takes `--sizes` for square products and images. The list is empty if the option is not given.
 fn square(arguments: &mut Arguments) -> Result<Vec<usize>, Error> {
     match sizes(arguments)? {
         Some(BenchSizes::Rectangle(..)) => Err(named(

@@ -1,5 +1,5 @@
-//! The command line, which scripts rely on. It asks for one command, and has only options that this
-//! command uses.
+//! The command line, a stable interface for scripts. A command line asks for one command, and may
+//! only have options that this command uses.
 
 mod arguments;
 #[cfg(feature = "bake")]
@@ -37,7 +37,7 @@ const SYNOPSIS: &str = "\
 mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of stdin
 ";
 
-/// The page of `--help`, without its first lines that list the commands.
+/// The page of `--help`, without the lines at its top that list the commands.
 const HELP: &str = "
 Input:
   -f, --format FMT        input format: csv | f32 | u8 | idx | npy  [detected, else csv]
@@ -95,27 +95,27 @@ pub(crate) enum Command {
     Classify(Box<Classify>),
     SelfTest(SelfTest),
     ListDevices {
-        /// True to list all properties of the devices that plans depend on.
+        /// True to also list all device properties that plans depend on.
         verbose: bool,
     },
     Info {
         request: Request,
         json: bool,
     },
-    /// `--info=block`: print the baked data as text.
+    /// The command `--info=block`, which prints the baked data as text.
     #[cfg(feature = "lab")]
     Block,
     #[cfg(feature = "lab")]
     Bench(crate::lab::Bench),
     #[cfg(feature = "lab")]
     Tune(crate::lab::tune::Tune),
-    /// Print a page of help.
+    /// Prints this page of help.
     Help(String),
     Version,
 }
 
 /// The commands outside the lab. An option with a command's name selects that command. Without such
-/// an option the first command runs.
+/// an option, the first command of this list runs.
 static COMMANDS: [CommandSpec; 5] = [
     CommandSpec::new("classifying records", classify::take),
     CommandSpec::new("--selftest", selftest::take),
@@ -124,18 +124,18 @@ static COMMANDS: [CommandSpec; 5] = [
     CommandSpec::new("--info", take_info),
 ];
 
-/// Returns the options of all commands.
+/// Returns the options of all commands, those of the lab included.
 fn options() -> impl Iterator<Item = OptionSpec> {
     help::options(HELP).chain(lab::options())
 }
 
-/// Returns all commands, in the order in which messages list them.
+/// Returns all commands, in the order in which error messages list them.
 fn commands() -> Vec<&'static CommandSpec> {
     COMMANDS.iter().chain(&lab::COMMANDS).collect()
 }
 
 impl Command {
-    /// Parses the arguments (without the program's name).
+    /// Parses the command-line arguments, which do not include the program's name.
     pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Error> {
         use lexopt::prelude::*;
         let mut parser = lexopt::Parser::from_args(args);
@@ -156,7 +156,7 @@ impl Command {
                     }
                 }
                 (Value(value), _) => arguments.values.push(value),
-                // Help and version end the parsing, so mistakes behind them do not matter.
+                // Help and version end the parsing, so mistakes in later arguments do not matter.
                 (Short('h') | Long("help"), _) => {
                     let page = subcommand.map(lab::help).map(String::from);
                     let own = || format!("{SYNOPSIS}{}{HELP}", lab::SYNOPSIS);
@@ -213,8 +213,8 @@ impl Command {
     }
 }
 
-/// Returns the command that the last option with a command's name selects. Without such an option
-/// it is the command that classifies records.
+/// Returns the command whose name is the last such option on the command line. Without one it is
+/// the command that classifies records.
 fn selected(arguments: &Arguments) -> &'static CommandSpec {
     let named = arguments.options.iter().rev().find_map(|given| {
         let whole = format!("--{}={}", given.name, given.value.to_string_lossy());
@@ -225,8 +225,8 @@ fn selected(arguments: &Arguments) -> &'static CommandSpec {
     named.unwrap_or(&COMMANDS[0])
 }
 
-/// Runs a command that uses devices but answers no records, so nothing must be saved if a driver
-/// hangs. The command then ends with an error, to which `advice` is appended.
+/// Runs a command that calls drivers but answers no records. If a driver hangs, no results need
+/// saving. The program then ends with an error, to which `advice` is appended.
 fn watched(advice: &'static str, work: &dyn Fn() -> Result<(), Error>) -> Result<(), Error> {
     watch(move |ticks| {
         let (silence, work) = (watchdog::silence(ticks), watchdog::work());
@@ -250,11 +250,11 @@ pub fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Prints the error that ended the program, if it has a message, and returns the exit code.
+/// Prints the error that ended the program, if it has a message. Returns the program's exit code.
 fn end(result: Result<(), Error>) -> u8 {
     match (result, signal::stop()) {
-        // The program ends by the signal, so its exit status names it. A shell then ends its loop,
-        // and systemd counts the exit as clean.
+        // The program kills itself with the signal that stopped it, so its exit status names the
+        // signal. A shell then ends its loop, and systemd counts the exit as clean.
         (Ok(()), Some(stop)) => signal::die(stop),
         (Err(e), Some(stop)) if e.is_silent() => signal::die(stop),
         (Ok(()), None) => 0,
@@ -267,8 +267,8 @@ fn end(result: Result<(), Error>) -> u8 {
     }
 }
 
-/// Starts the watchdog. If a driver's call hangs, the watchdog calls `hung` and exits with the
-/// returned code.
+/// Starts the watchdog. If a call into a driver hangs, the watchdog calls `hung` and exits the
+/// program with the code that `hung` returns.
 fn watch(hung: impl Fn(u32) -> u8 + Send + Sync + 'static) -> Result<(), Error> {
     watchdog::watch(hung).map_err(|e| Error::caused("cannot start a thread", e))
 }
@@ -295,7 +295,7 @@ fn take_info(arguments: &mut Arguments) -> Result<Command, Error> {
     })
 }
 
-/// Takes the options that select device, plan and batch, and makes a request of them.
+/// Takes the options that select device, plan and batch size, and returns them as a request.
 fn request(arguments: &mut Arguments) -> Result<Request, Error> {
     let (device, compute_units) = arguments.device()?;
     Ok(Request {
@@ -316,7 +316,7 @@ fn request(arguments: &mut Arguments) -> Result<Request, Error> {
     })
 }
 
-/// Prints the OpenCL devices. With `all`, also prints all their properties that plans depend on.
+/// Prints the OpenCL devices. With `all` it also prints all their properties that plans depend on.
 ///
 /// # Errors
 /// There is no device. The printed page says why.
@@ -336,8 +336,8 @@ pub(crate) fn list_devices(all: bool) -> Result<(), Error> {
     failed.map_or(Ok(()), |what| Err(Error::device(what)))
 }
 
-/// Prints the warnings of start-up on stderr. With `verbose`, also prints device, reasons, and the
-/// origin of the kernels.
+/// Prints the warnings of start-up on stderr. With `verbose` it also prints the device, the reasons
+/// for choosing it, and where the kernels come from.
 fn introduce(verbose: bool, running: &Running) {
     running.warnings.iter().for_each(|warning| say(warning));
     if verbose {

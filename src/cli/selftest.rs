@@ -1,4 +1,4 @@
-//! The command `--selftest`, which runs the golden vectors.
+//! The command `--selftest`, which runs the golden vectors and compares their scores.
 
 use super::arguments::Arguments;
 use super::{Command, introduce, print, request};
@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct SelfTest {
     pub(crate) verbose: bool,
-    /// The limit of a driver's call. Zero means no limit, `None` the default.
+    /// The time limit of a call into a driver. Zero means no limit, `None` means the default.
     pub(crate) timeout: Option<Duration>,
     pub(crate) request: Request,
 }
@@ -32,8 +32,8 @@ pub(super) fn take(arguments: &mut Arguments) -> Result<Command, Error> {
 }
 
 impl SelfTest {
-    /// Runs the golden vectors on every requested device. A failing device does not hide the
-    /// others.
+    /// Runs the golden vectors on every requested device. After a device fails, the others are
+    /// still tested.
     pub(crate) fn run(&self) -> Result<(), Error> {
         self.request.sources.check()?;
         baked::verify()?;
@@ -54,8 +54,8 @@ impl SelfTest {
         }
     }
 
-    /// Tests one device. Returns an error if the test could not be completed. The inner result is a
-    /// line about the device: `Ok` if it passed, `Err` if its results are wrong.
+    /// Tests one device. Returns an error if the test could not finish. Otherwise the inner result
+    /// has a line about the device: `Ok` if it passed, `Err` if its results are wrong.
     fn test(&self, mut running: Running) -> Result<Result<String, String>, Error> {
         introduce(self.verbose, &running);
         let report = selftest::run(running.engine.as_mut(), network(), &baked::golden())?;

@@ -1,4 +1,4 @@
-//! A run of records through an engine. If a driver hangs, the run still ends.
+//! Runs the records of the inputs through an engine. If a driver hangs, the run still ends.
 
 use super::classify::{Classify, ProfileOption};
 use super::{end, introduce, watch};
@@ -23,23 +23,25 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The inputs of a run with their names. An input is opened when the previous one has ended.
+/// The inputs of a run, each with its name. An input is opened when the one before it has ended.
 type OpenedInputs = Box<dyn Iterator<Item = Result<(String, FileSource), Error>> + Send>;
 
-/// A run. If the driver hangs, the thread that called it hangs too, and the watchdog's thread
-/// finishes the run. A session has everything that this needs and lives as long as the program.
+/// A run of the command that classifies records. If a driver hangs, the calling thread hangs too,
+/// and the watchdog's thread finishes the run. So a session holds everything that this needs, and
+/// lives as long as the program.
 pub(super) struct Session {
     classify: Classify,
-    /// The request of the command line. It also asks the engine for the scores, classes and times
-    /// that the outputs need.
+    /// The request of the command line. It also says which scores, classes and times the engine
+    /// must provide for the outputs.
     request: Request,
     start: Instant,
-    /// The count of numbers of a record, or of a row of a time series.
+    /// The number of values in a record, or in a row of a time series.
     row_width: usize,
     pipeline: Mutex<Pipeline<'static, 'static, Stdout, FileSource, OpenedInputs>>,
-    /// The engine that runs the records. `None` until it has started.
+    /// The engine that runs the records. `None` until the engine has started.
     started: Mutex<Option<StartedEngine>>,
-    /// The result of the run, profile and comparisons included. `None` until it is known.
+    /// The result of the run, including errors of profile and comparisons. `None` until it is
+    /// known.
     end: Mutex<Option<Result<(), Error>>>,
 }
 
@@ -47,8 +49,8 @@ pub(super) struct Session {
 struct StartedEngine {
     facts: Facts<'static>,
     took: Duration,
-    /// Copies of the inputs of all batches that are not answered yet. If the device hangs, the host
-    /// computes them again. `None` if the host does not take over.
+    /// Copies of the inputs of all unanswered batches. If the device hangs, the host computes these
+    /// batches again. `None` if the host does not take over.
     kept: Option<Arc<Kept>>,
 }
 
@@ -61,8 +63,8 @@ fn leaked<T>(value: T) -> &'static mut T {
 }
 
 impl Session {
-    /// Prepares a run. Reads the files of expected answers, but no record, and does not call
-    /// OpenCL.
+    /// Prepares a run. It reads the files of expected answers, but it reads no record and does not
+    /// call OpenCL.
     pub(super) fn new(classify: Classify, start: Instant) -> Result<&'static Session, Error> {
         let spec = OutputSpec::of(network());
         let output = classify
@@ -133,7 +135,7 @@ impl Session {
         }))
     }
 
-    /// Starts an engine and answers all records of the inputs.
+    /// Starts an engine, and answers all records of the inputs.
     pub(super) fn run(&'static self) -> Result<(), Error> {
         self.classify
             .timeout
@@ -150,9 +152,9 @@ impl Session {
         select::is_auto(&self.request) && self.request.sources.folder.is_none()
     }
 
-    /// Puts the host engine behind a device's engine, if the host has to take over from the device
-    /// or to verify its results. Also returns the copies of inputs that are kept for taking over.
-    /// They are `None` if the host does not take over.
+    /// Wraps a device's engine if the host has to take over from the device or to verify its
+    /// results. Also returns the copies of inputs that are kept for taking over. They are `None` if
+    /// the host does not take over.
     fn backed(&self, running: Running) -> Result<(Running, Option<Arc<Kept>>), Error> {
         const ALONE: &str = "--verify compares with the host, which runs this alone";
         let alone = running.members.is_empty() && running.plan.engine == EngineKind::Host;
@@ -186,8 +188,8 @@ impl Session {
             sizes,
         )?;
         let kept = duties.take_over.then(|| engine.kept());
-        // The backed engine itself finds the wrong step when the device's answers differ from the
-        // host's. So this function returns an empty text.
+        // If the answers of device and host differ, the backed engine itself finds the wrong step.
+        // So this function need not, and returns an empty text.
         let diagnose = Box::new(|_: &[f32]| String::new());
         Ok((
             Running {
@@ -199,7 +201,7 @@ impl Session {
         ))
     }
 
-    /// Runs all records through a started engine, then reports.
+    /// Runs all records through a started engine, then writes the reports of the run.
     fn go(&'static self, running: Running) -> Result<(), Error> {
         introduce(self.classify.verbose, &running);
         let (running, kept) = self.backed(running)?;
@@ -215,8 +217,8 @@ impl Session {
                 "reading {what} from the terminal, one a line; --help says more"
             ));
         }
-        // Up to here no record was read, and a signal ended the program at once. From here on it
-        // ends the run.
+        // So far no record was read, and a signal ended the program at once. From here on, a signal
+        // ends the run in order.
         signal::serve_stops();
         let took = self.start.elapsed();
         self.request
@@ -241,7 +243,7 @@ impl Session {
             members,
         };
         let started = StartedEngine { facts, took, kept };
-        // SIGUSR1 prints a table. It prints JSON only if the profile at the end is JSON.
+        // SIGUSR1 prints a table of times. It prints JSON only if `--profile` also asks for JSON.
         let wanted = self.classify.profile.as_ref().map(|p| p.format);
         let format = wanted
             .filter(|f| *f == ProfileFormat::Json)
@@ -260,12 +262,13 @@ impl Session {
         let result = stream::run(&self.pipeline, engine.as_mut());
         let result = self.finish(result.map(drop), &started, engine.measured());
         *lock(&self.end) = Some(result);
-        // If a driver hangs when the engine is closed, the watchdog returns the result in `end`.
+        // If a driver hangs while the engine is closed, the watchdog returns the result stored in
+        // `end`.
         watchdog::call(|| drop(engine));
         lock(&self.end).take().unwrap_or(Ok(()))
     }
 
-    /// Finishes a run whose driver has not answered for `ticks` ticks of the watchdog.
+    /// Ends a run in which a driver has not answered for `ticks` ticks of the watchdog.
     #[cold]
     fn hung(&'static self, ticks: u32) -> Result<(), Error> {
         const ADVICE: &str = "the device or its driver hangs; --timeout allows more";
@@ -311,15 +314,15 @@ impl Session {
             None => (Err(error()), Measurements::default()),
         };
         if result.is_err() {
-            // Writes the earlier answers. An error of stdout is dropped, because the device's error
-            // matters more.
+            // Writes the answers of earlier records. An error of stdout is ignored, because the
+            // device's error matters more.
             let _ = lock(&self.pipeline).stream.writer.flush();
         }
         self.finish(result, &started, measured)
     }
 
-    /// Writes the profile and compares the answers with the expected ones. Returns `result`, with
-    /// the errors of both added.
+    /// Writes the profile and compares the answers with the expected ones. Returns `result`, or
+    /// else the first error of profile and comparison.
     fn finish(
         &self,
         mut result: Result<(), Error>,
@@ -349,8 +352,8 @@ impl Session {
             };
             let text = report::text(*format, started.facts, measured, Some(times), totals);
             result = Error::first(result, write_profile(file.as_deref(), &text));
-            // The message is printed only if the trace is in a file. A trace on stderr must be the
-            // last text there, and has the number of dropped spans in it.
+            // The message is printed only if the trace goes to a file. A trace on stderr must be
+            // the last text there. It contains the number of dropped spans itself.
             let dropped = self
                 .request
                 .track
@@ -374,7 +377,7 @@ impl Session {
                 .as_ref()
                 .is_err_and(|e| matches!(e.kind(), ErrorKind::Stopped))
             {
-                // After a signal the count is no error, so that the program ends by that signal.
+                // After a signal, marked records are no error: the program ends by that signal.
                 say(&count);
             } else {
                 result = Error::first(result, Err(Error::check(count)));
@@ -392,7 +395,7 @@ impl Session {
     }
 }
 
-/// Returns the form of a record in the input, with the window and the keys of the command line.
+/// Returns the shape of a record in the input, with the command line's window and keys.
 fn input_shape(classify: &Classify) -> Result<InputShape<'static>, String> {
     let record = InputShape {
         keys: classify.keys,
@@ -404,7 +407,7 @@ fn input_shape(classify: &Classify) -> Result<InputShape<'static>, String> {
     }
 }
 
-/// Reports on stderr that an input ends with rows that make no record.
+/// Reports on stderr that the last rows of an input are too few for another record.
 fn report_left(input: &str, rows: usize) {
     let (s, are) = if rows == 1 { ("", "is") } else { ("s", "are") };
     say(&format!(
@@ -412,7 +415,7 @@ fn report_left(input: &str, rows: usize) {
     ));
 }
 
-/// Reports the accuracy of `--expect` on stderr. An accuracy below `least` is an error.
+/// Reports the accuracy against `--expect` on stderr. Returns an error if it is below `least`.
 fn compare(expected: &ExpectedClasses, least: Option<f64>) -> Result<(), Error> {
     let accuracy = expected.finish()?;
     say(&accuracy.to_string());
@@ -425,7 +428,8 @@ fn compare(expected: &ExpectedClasses, least: Option<f64>) -> Result<(), Error> 
     }
 }
 
-/// Reports the comparison of `--expect-scores` on stderr. A score beyond the tolerance is an error.
+/// Reports the comparison with `--expect-scores` on stderr. Returns an error if a score is beyond
+/// the tolerance.
 fn compare_scores(expected: &ExpectedScores) -> Result<(), Error> {
     let agreement = expected.finish()?;
     if !agreement.complete() {
@@ -435,7 +439,7 @@ fn compare_scores(expected: &ExpectedScores) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens an input and returns its name in messages. `-` is stdin.
+/// Opens an input file. Also returns the name that messages use for it. `-` is stdin.
 fn open(file: &Path) -> Result<(String, FileSource), Error> {
     let (place, source) = match file.to_str() {
         Some("-") => ("stdin".to_string(), FileSource::stdin()),

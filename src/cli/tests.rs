@@ -1,4 +1,4 @@
-//! The command line, line by line.
+//! Tests of the command line: each parses a line and checks the command or the error.
 
 use super::classify::ProfileOption;
 use super::*;
@@ -224,7 +224,7 @@ fn mistakes_are_usage_errors_that_name_the_flag() {
 }
 
 /// A table of every option with every command, written by hand from what the commands do. An `x`
-/// marks an option that the command uses.
+/// marks each option that a command uses. Other options must be refused.
 #[test]
 fn what_a_command_ignores_is_refused() {
     const COMMANDS: [(&str, &str); 11] = [
@@ -285,11 +285,11 @@ fn what_a_command_ignores_is_refused() {
         assert_eq!(marks.len(), COMMANDS.len(), "{option}");
         for ((line, name), used) in COMMANDS.into_iter().zip(marks) {
             let bench = line.starts_with("bench") || line == "tune";
-            // A name behind `bench` is a kernel, a name before it is a file.
+            // A name after the word `bench` is a kernel's. A name before it is a file's.
             if bench && option == "file" {
                 continue;
             }
-            // These options turn `bench` into another command.
+            // These options turn `bench` into another of its commands.
             let name = match option {
                 "--check" if line == "bench matmul" => continue,
                 "--check" | "--cache-model" | "--cache=line=64" | "--layout=R"
@@ -312,20 +312,20 @@ fn what_a_command_ignores_is_refused() {
                 Err(e) if long == "file" => {
                     assert!(!used && e.contains(name), "{line} {option}: {e}")
                 }
-                // The value of --output is read before the option is compared with the command.
+                // The value of --output is parsed before the command can refuse the option.
                 Err(e) if long == "--output" => {
                     assert!(!used && e.contains(long), "{line} {option}: {e}")
                 }
                 Err(e) => {
                     assert!(!used && e.contains(long), "{line} {option}: {e}");
-                    // Messages say `bench` until the names behind it are read.
+                    // Messages call the command `bench` until the names after that word are read.
                     assert!(
                         e.contains(name) || (bench && e.starts_with("bench ")),
                         "{line} {option}: {e}"
                     );
                 }
             }
-            // The option may also stand before the subcommand.
+            // An option may also come before the subcommand.
             let before = [
                 "batch",
                 "device",
@@ -349,14 +349,14 @@ fn what_a_command_ignores_is_refused() {
     assert!(pairs > 250, "{pairs}");
 }
 
-/// An option that no command takes would be refused everywhere.
+/// Every option of the help pages is used by some command. Otherwise all commands would refuse it.
 #[test]
 fn every_option_has_a_user() {
     for option in options() {
         let users = arguments::users(option.name(), &commands());
         assert!(!users.is_empty(), "{}", option.name());
     }
-    // An option may stand before the subcommand or behind it.
+    // An option may come before the subcommand or after it.
     for line in [
         "bench --check -d 0",
         "-d 0 --check bench",
@@ -497,7 +497,7 @@ fn lines_of_help_are_short() {
     }
 }
 
-/// Examples of `docs/CLI.md` that use every option.
+/// Examples in `docs/CLI.md`. Together they use every option.
 const EXAMPLES: &[&str] = &[
     "mortonnet -f u8 images.bin",
     "mortonnet --window 16 --hop 4 sensor.csv",
@@ -543,7 +543,7 @@ const EXAMPLES: &[&str] = &[
     "mortonnet-bake --version",
 ];
 
-/// The options of a page as tables of Markdown, with an example of each.
+/// Returns the options of a help page as Markdown tables, with an example for each option.
 #[cfg(feature = "bake")]
 fn markdown(command: &str, page: &'static str) -> String {
     let own_command = |line: &&&str| {
@@ -593,7 +593,7 @@ fn markdown(command: &str, page: &'static str) -> String {
     text
 }
 
-/// `docs/CLI.md` lists the options of every page. `MORTONNET_BLESS=1` writes them anew.
+/// `docs/CLI.md` lists the options of every help page. `MORTONNET_BLESS=1` writes the lists anew.
 #[cfg(feature = "bake")]
 #[test]
 fn the_document_of_the_command_line_lists_every_option() {

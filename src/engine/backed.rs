@@ -1,9 +1,9 @@
 //! A device engine backed by the host engine. The host computes every N-th batch too and compares
-//! the answers (`--verify N`). Under `auto` it takes over when the device fails.
+//! the answers (`--verify N`). Under `auto` the host takes over when the device fails.
 //!
-//! The input of a batch is kept here in plain order until the batch is answered, so that the host
-//! can read it too. Records are therefore decoded by the reading thread and copied once more.
-//! docs/measured/stream.md has the cost of the copy and of the comparison.
+//! This engine keeps the input of a batch in plain order until the batch is answered, so that the
+//! host can read it too. Therefore the reading thread decodes the records, and they are copied once
+//! more. docs/measured/stream.md has the cost of the copy and of the comparison.
 
 use super::kept::KeptRecords;
 use super::select::Diagnose;
@@ -16,15 +16,15 @@ use crate::ops::bound::excess;
 use crate::sys::{memory, watchdog};
 use std::sync::{Arc, Mutex};
 
-/// The largest accepted difference of device and host, in units of the error bound of one engine.
-/// Both engines may be off by one unit.
+/// The largest accepted difference between the scores of device and host, in units of one engine's
+/// error bound. Each of the two engines may be off by one unit.
 pub(super) const MOST: f64 = 2.0;
 
 /// A function that starts the host engine. Its argument is the number of records in a batch, which
-/// is that of the device.
+/// is the same as on the device.
 pub(crate) type StartHost = Box<dyn Fn(usize) -> Result<Box<dyn Engine>, Error> + Send + Sync>;
 
-/// The duties of the host engine.
+/// The duties of the host engine beside a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Duties {
     /// The host computes and compares every `verify`-th batch, beginning with the first. 0 turns
@@ -32,12 +32,13 @@ pub(crate) struct Duties {
     pub(crate) verify: u64,
     /// True if the host takes over when the device fails.
     pub(crate) take_over: bool,
-    /// The network's own factor of allowed differences.
+    /// The network's own factor, by which the allowed differences between scores are multiplied.
     pub(crate) tolerance: f32,
 }
 
 impl Duties {
-    /// The largest difference between device and host, in units of the bound.
+    /// Returns the largest accepted difference between the scores of device and host, in units of
+    /// the error bound.
     fn most(&self) -> f64 {
         MOST * f64::from(self.tolerance)
     }
@@ -50,12 +51,12 @@ struct Batch {
     first: u64,
     /// True if the host checks this batch.
     compared: bool,
-    /// True if the host computes this batch instead of the device and has its answers.
+    /// True if the host computes this batch instead of the device. The answers are then the host's.
     on_host: bool,
 }
 
 /// The inputs of the submitted batches in plain order. If the device hangs, another thread computes
-/// them on the host. A batch stays here until its slot is filled again, which is after its answers
+/// these batches on the host. A batch stays here until its slot is filled again, after its answers
 /// were read.
 pub(crate) struct Kept {
     batch: usize,
@@ -123,7 +124,8 @@ impl BackedEngine {
             SLOTS * batch * width * size_of::<f32>(),
             "the inputs of two batches",
         )?;
-        // Records are kept as numbers, never as bytes: `compare` reads them.
+        // Records are kept as numbers, never as undecoded bytes, because `compare` reads the
+        // numbers.
         let inputs = [(); SLOTS].map(|()| Arc::new(KeptRecords::new(batch, width, 0)));
         let host = (duties.verify > 0).then(|| start_host(batch)).transpose()?;
         let kept = Arc::new(Kept {
@@ -147,18 +149,19 @@ impl BackedEngine {
         })
     }
 
-    /// The submitted inputs, for a thread that watches this engine for hangs.
+    /// Returns the submitted inputs, for the thread that takes over if this engine hangs.
     pub(crate) fn kept(&self) -> Arc<Kept> {
         Arc::clone(&self.kept)
     }
 
-    /// Starts a slot on the host engine. The first call starts the engine itself, unless `new` has.
+    /// Starts the batch of a slot on the host engine. The first call also starts the host engine,
+    /// unless `new` has started it.
     fn begin_on_host(&mut self, slot: usize) -> Result<(), Error> {
         let host = match &mut self.host {
             Some(host) => host,
             none => none.insert(self.kept.host()?),
         };
-        // The host may take long, so the watchdog does not time it.
+        // The host may take long, so the watchdog does not count its time as the device's.
         let records = self.submitted[slot].records;
         watchdog::outside(|| begin(host.as_mut(), &self.inputs[slot], slot, records))
     }
@@ -169,8 +172,8 @@ impl BackedEngine {
             .map_or(Ok(()), |host| watchdog::outside(|| host.collect(slot)))
     }
 
-    /// Hands a slot to the host after the device has failed, if the duties say so. Otherwise
-    /// returns the device's error.
+    /// Hands the batch of a slot to the host after the device has failed, if [`Duties::take_over`]
+    /// is set. Otherwise returns the device's error.
     #[cold]
     fn take_over(&mut self, slot: usize, error: Error) -> Result<(), Error> {
         if !self.duties.take_over || !matches!(error.kind(), ErrorKind::Device { .. }) {
@@ -193,7 +196,8 @@ impl BackedEngine {
         Ok(())
     }
 
-    /// Computes a collected slot on the host and compares the answers.
+    /// Computes the batch of a collected slot on the host too, and compares the host's answers with
+    /// the device's.
     fn compare(&mut self, slot: usize) -> Result<(), Error> {
         let Batch { records, first, .. } = self.submitted[slot];
         self.begin_on_host(slot)?;
@@ -241,7 +245,8 @@ impl BackedEngine {
         ))
     }
 
-    /// Returns the engine that has the answers of a slot: the host, or the device.
+    /// Returns the engine that has the answers of a slot: the host if it computed the batch, else
+    /// the device.
     fn answering(&self, slot: usize) -> &dyn Engine {
         match &self.host {
             Some(host) if self.submitted[slot].on_host => host.as_ref(),

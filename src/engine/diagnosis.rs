@@ -1,8 +1,8 @@
 //! Finds the first step of a network that a device computes wrongly.
 //!
 //! The network is cut off after each node in turn, and each part runs by itself. The last value of
-//! a part is then a readable result, and its memory is not reused by a later step. The host's
-//! values for the same records count as right.
+//! a part is then a readable result, and no later step reuses its memory. The values that the host
+//! computes for the same records count as right.
 
 use super::backed::MOST;
 use super::host::HostEngine;
@@ -19,9 +19,9 @@ use crate::ops::bound::excess;
 use crate::registry::{EngineKind, PlanRecipe};
 use crate::sys::watchdog;
 
-/// Returns a sentence with the first node that `device` computes wrongly under `plan`, and its
-/// error. Compares on `records`, or on the golden vectors if `records` is empty. Starts the engine
-/// once for each node.
+/// Returns a sentence that names the first node that `device` computes wrongly under `plan`, with a
+/// wrong value. Both engines compute `records`, or the golden vectors if `records` is empty. Starts
+/// both engines once for each node.
 pub(crate) fn first_wrong(
     device: &Device,
     plan: &PlanRecipe,
@@ -71,8 +71,9 @@ pub(crate) fn first_wrong(
     Ok("each step is right by itself: memory that steps share, the arg-max, or chance".into())
 }
 
-/// Returns a description of the first score on which two engines differ in a full batch. `None` if
-/// they agree. The batch repeats the records `given`, or the golden vectors if `given` is empty.
+/// Runs a full batch on both engines and describes the first score on which they differ. Returns
+/// `None` if they agree. The batch repeats the records `given`, or the golden vectors if `given` is
+/// empty.
 fn difference(
     device: &mut dyn Engine,
     host: &mut dyn Engine,

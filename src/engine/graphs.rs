@@ -1,5 +1,5 @@
-//! Tests of networks that are not chains of layers, on every engine and plan, against float64. The
-//! networks are single nodes with extreme options, and random graphs.
+//! Tests of networks that are not chains of layers, on every engine and plan, against float64
+//! scores. The networks are single nodes with extreme options, and random graphs.
 
 use super::Engine;
 use super::host::HostEngine;
@@ -47,7 +47,8 @@ struct Case {
 }
 
 impl Case {
-    /// Runs batches of several sizes in alternating slots, and compares the answers with float64.
+    /// Runs batches of several sizes in alternating slots, and compares the answers with float64
+    /// scores.
     fn run(&mut self, engine: &mut dyn Engine, what: &str) {
         let most = engine.batch();
         let describe = || {
@@ -121,7 +122,8 @@ impl Case {
         }
     }
 
-    /// Runs the case on the first OpenCL device, under the given `plans`, or all if there are none.
+    /// Runs the case on the first OpenCL device under the given `plans`, or under every plan if
+    /// `plans` is empty.
     fn on_opencl(&mut self, what: &str, plans: &[&str]) {
         let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
         let device = &all.devices[0];
@@ -195,8 +197,8 @@ fn single_nodes_are_right_on_opencl_under_other_plans() {
     single_nodes(&["cpu-simd", "thesis-morton"]);
 }
 
-/// An element-wise step takes the layout of its operand. If a later step needs wider pixels, the
-/// step that first produced the value must widen them.
+/// An element-wise step takes the layout of its operand. If a later step needs more rows for each
+/// pixel, the step that first produced the value must add them as padding.
 #[test]
 fn pixels_are_widened_where_they_are_made() {
     for arithmetic in [Arithmetic::Add, Arithmetic::Multiply] {
@@ -222,7 +224,7 @@ fn random_graphs_are_right_on_the_host() {
     assert!(bands > 50, "{bands} bands of steps were tested");
 }
 
-/// Runs each graph under one plan, and each plan once.
+/// Runs each random graph under one plan, and each plan with one graph.
 #[test]
 fn random_graphs_are_right_on_opencl() {
     let plans: Vec<_> = library()
@@ -245,7 +247,7 @@ fn random_graphs_are_right_on_opencl_under_every_plan() {
     }
 }
 
-/// Runs 1, 3 and 20 equal records under every plan, and compares with float64.
+/// Runs 1, 3 and 20 equal records under every plan, and compares the scores with float64 scores.
 fn right_under_every_plan(case: &Case, record: &[f32], what: &str) {
     let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
     let wide: Vec<f64> = record.iter().map(|&x| x.into()).collect();
@@ -285,7 +287,7 @@ fn right_under_every_plan(case: &Case, record: &[f32], what: &str) {
     }
 }
 
-/// Padding rows stay finite behind functions that are infinite at 0. The next layer multiplies
+/// Padding rows must stay finite after functions that are infinite at 0. The next layer multiplies
 /// these rows by weights of 0, and 0 times an infinity is NaN.
 #[test]
 fn functions_leave_padding_rows_finite() {
@@ -304,8 +306,8 @@ fn functions_leave_padding_rows_finite() {
     }
 }
 
-/// The input is an image that a layer and an element-wise sum both read. The host must write it
-/// where the plan says, even if the layer reads a copy of it.
+/// A layer and an element-wise sum both read the input, an image. The host engine must write the
+/// input where the plan says, even if the layer reads a copy of it.
 #[test]
 fn an_image_that_a_layer_and_a_sum_read() {
     let shape = Shape { c: 3, h: 3, w: 5 };
@@ -320,8 +322,8 @@ fn an_image_that_a_layer_and_a_sum_read() {
     right_under_every_plan(&case, &record, "layer and sum");
 }
 
-/// The padding rows of a step's input must not be read as data. They hold values of other records
-/// or old values.
+/// A step must not read the padding rows of its input as data. They hold values of other records or
+/// of earlier batches.
 #[test]
 fn rows_of_padding_hold_nothing_of_other_records() {
     let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
@@ -364,7 +366,8 @@ fn rows_of_padding_hold_nothing_of_other_records() {
             &mut Phases::default(),
         );
         let mut engine = engine.unwrap_or_else(|e| panic!("{}: {e}", recipe.name));
-        // First infinite records beside finite ones, then a single record in the same memory.
+        // The first batch has infinite records beside finite ones. A single record then runs in the
+        // same memory.
         for records in [20, 1] {
             for n in 0..records {
                 let value = if n < 16 { 0.5 } else { f32::INFINITY };
@@ -388,7 +391,7 @@ fn rows_of_padding_hold_nothing_of_other_records() {
     }
 }
 
-/// The operands of the sum are a transposed value, and a second transposition of it that changes
+/// The sum's operands are a transposed value, and the result of a second transposition that changes
 /// nothing.
 #[test]
 fn values_that_are_turned_twice() {
@@ -405,7 +408,7 @@ fn values_that_are_turned_twice() {
 }
 
 /// The network's output is a sum that is copied for its arg-max. The operand of the sum must have
-/// the layout of the sum, not that of the copy.
+/// the layout of the sum, not the layout of the copy.
 #[test]
 fn a_residual_that_is_the_output() {
     for shape in [

@@ -1,6 +1,6 @@
-//! The host engine: the network's steps on the CPU, by a team of threads.
+//! The host engine: it runs the network's steps on the CPU, by a team of threads.
 //!
-//! This file reads the plan; `simd` computes.
+//! This file turns the plan's steps into host steps. The module `simd` computes them.
 
 use super::{Answer, Engine, Record, RecordMut, RecordRows};
 use crate::baked::library;
@@ -29,8 +29,8 @@ pub(crate) struct HostEngine {
 }
 
 impl HostEngine {
-    /// Starts the engine with at most `threads` threads, of which the caller's is one. If `timed`,
-    /// the engine keeps the time of every step.
+    /// Starts the engine with at most `threads` threads, the caller's thread included. If `timed`,
+    /// the engine measures the time of every step.
     pub(crate) fn new(mut model: Model, threads: usize, timed: bool) -> Result<HostEngine, Error> {
         let steps = steps(&mut model)?;
         let plan = &model.plan;
@@ -69,7 +69,7 @@ impl HostEngine {
         self.team.instruction_set()
     }
 
-    /// Returns the number of threads, the caller's included.
+    /// Returns the number of threads, the caller's thread included.
     pub(crate) fn threads(&self) -> usize {
         self.team.threads()
     }
@@ -127,8 +127,8 @@ impl Engine for HostEngine {
     }
 }
 
-/// Returns the rows of a record's elements in the buffer with this role, in the elements' order.
-/// Empty if the plan has no such buffer.
+/// Returns the row of each element of a record, in the plan's buffer with this role. Empty if the
+/// plan has no such buffer.
 fn record_rows(plan: &Plan, role: BufferRole) -> Vec<u32> {
     plan.buffer(role).map_or(Vec::new(), |i| {
         plan.buffers[i].map.rows().map(|row| row as u32).collect()
@@ -143,7 +143,8 @@ fn floats(values: Values) -> Cow<'static, [f32]> {
     }
 }
 
-/// The weights, multiplied by the scales of their rows if there are any.
+/// Returns the weights with each row multiplied by its quantization scale. Without scales, returns
+/// them unchanged.
 fn scaled(c: &Constant, weights: Cow<'static, [f32]>, scales: &[f32]) -> Cow<'static, [f32]> {
     if scales.is_empty() {
         return weights;
@@ -157,7 +158,7 @@ fn scaled(c: &Constant, weights: Cow<'static, [f32]>, scales: &[f32]) -> Cow<'st
 /// Checks that the engine can run each step of a plan.
 ///
 /// # Errors
-/// The first step that it cannot run.
+/// Names the first step that the engine cannot run.
 pub(crate) fn admits(plan: &Plan) -> Result<(), Error> {
     plan.steps
         .iter()
@@ -169,7 +170,8 @@ fn steps(model: &mut Model) -> Result<Vec<HostStep>, Error> {
     let Model {
         plan, constants, ..
     } = model;
-    // Steps may share a constant. The last step that uses it moves it, earlier steps clone it.
+    // Steps may share a constant. The last step that uses the constant moves it, earlier steps
+    // clone it.
     let later = |i: usize, c: usize| {
         plan.steps[i + 1..]
             .iter()
@@ -189,8 +191,8 @@ fn steps(model: &mut Model) -> Result<Vec<HostStep>, Error> {
         .collect()
 }
 
-/// Makes the host's step for a step of the plan. `constant` returns the values of the plan's
-/// constant with a given number.
+/// Makes the host's step for `step` of the plan. `constant` returns the values of the plan's
+/// constant with a given index.
 fn step(
     plan: &Plan,
     step: &plan::Step,
@@ -226,7 +228,8 @@ fn step(
     })
 }
 
-/// An action of the host engine, with the indices of the plan's buffers that it reads and writes.
+/// An action of the host engine, with the index of the plan's buffer that it reads and of the one
+/// that it writes.
 type Read = Result<(Action, usize, usize), Error>;
 
 /// A plan's step that is being turned into a host step.
@@ -236,7 +239,7 @@ struct Reading<'a> {
     /// The step's arguments before its operands, such as sizes.
     sizes: &'a [Arg],
     operands: &'a [Arg],
-    /// Returns the values of the plan's constant with this number.
+    /// Returns the values of the plan's constant with the given index.
     constant: &'a mut dyn FnMut(usize) -> Values,
 }
 
@@ -245,7 +248,7 @@ impl Reading<'_> {
         Error::device(format!("host engine: {}: {what}", self.step.kernel))
     }
 
-    /// The error for arguments that the operation does not take.
+    /// Returns the error for a step whose arguments do not fit its operation.
     fn other_arguments(&self) -> Error {
         self.refused("it takes other arguments")
     }
@@ -423,7 +426,8 @@ impl Reading<'_> {
             scales,
             panel,
             columns: self.step.problem.l,
-            // Only rows with data are summed: padding rows may hold NaN where a record overflowed.
+            // Only the input's rows with data are summed. Padding rows may hold NaN if a record
+            // overflowed.
             inputs: self.plan.buffers[from].rows,
             activation: self.step.activation,
             rescale: None,
@@ -466,8 +470,8 @@ impl Reading<'_> {
                 };
                 Action::Convolution(dense, geometry)
             }
-            // Weights that are not in panels are those of a depthwise convolution. They stand
-            // window element by window element, with the channels side by side.
+            // Weights that are not in panels are those of a depthwise convolution. They hold one
+            // window element after the other, each with all channels side by side.
             None => {
                 let weights = scaled(of, floats(weights), &scales);
                 let weights = Some((Weights::new(Values::F32(weights))?, biases));
@@ -521,7 +525,7 @@ impl Reading<'_> {
     }
 
     /// Returns the biases of `rows` rows, and the quantization scales that the plan stored beside
-    /// them. Without stored scales the second list is empty.
+    /// them. If the plan stored no scales, the second list is empty.
     fn biases(&mut self, constant: usize, rows: usize) -> (Cow<'static, [f32]>, Vec<f32>) {
         let c = &self.plan.constants[constant];
         let values = floats((self.constant)(constant));
@@ -545,8 +549,8 @@ mod tests {
     use crate::registry::EngineKind;
     use crate::simd::{BandLimits, LIMITS, MADE};
 
-    /// A record that overflows in a hidden layer is refused, behind whatever activation; its
-    /// neighbours are not.
+    /// A record that overflows in a hidden layer is refused, whichever activation follows the
+    /// layer. Its neighbours in the batch are answered.
     #[test]
     fn an_overflow_in_a_hidden_layer_arrives_as_nan() {
         for activation in Activation::BEHIND_LAYERS {
@@ -593,7 +597,7 @@ mod tests {
         }
     }
 
-    /// The memory that `--max-memory` counts is what the engine allocates, or not much more.
+    /// `--max-memory` counts at least as much memory as the engine allocates, and not much more.
     #[test]
     fn memory_is_counted_as_it_is_allocated() {
         let baked = crate::baked::network();
@@ -643,8 +647,8 @@ mod tests {
         }
     }
 
-    /// Threads that share a record's pixels, lines and channels give what one thread gives, to the
-    /// bit. So do bands of steps.
+    /// Threads that share a record's pixels, lines and channels give the same scores as one thread,
+    /// to the bit. The same is true for bands of steps.
     #[test]
     fn threads_that_share_a_record_do_not_change_it() {
         let image = Shape { c: 3, h: 23, w: 25 };
@@ -774,7 +778,8 @@ mod tests {
         }
     }
 
-    /// A convolution of 3 × 3, a scaling that rounds and clamps, and a convolution of 1 × 1.
+    /// Makes a network of a convolution of 3 × 3, a scaling that rounds and clamps, and a
+    /// convolution of 1 × 1.
     fn rounding_network(c: usize, side: usize) -> Graph {
         use crate::ir::op::{Float, Math};
         let mut graph = Graph::new(Shape {
@@ -819,7 +824,7 @@ mod tests {
         graph
     }
 
-    /// The scores of one record.
+    /// Returns the scores of one record on the host engine.
     fn scores_of(network: Network, tensors: &[Vec<f32>], record: &[f32]) -> Vec<f32> {
         let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
         let library = crate::baked::library();
@@ -831,8 +836,9 @@ mod tests {
         engine.answer(0, 0).scores.iter().collect()
     }
 
-    /// A scaling that rounds stays behind a convolution of fractions, which may go by tiles. The
-    /// layer behind it, of whole numbers, takes what was rounded.
+    /// The scaling that rounds must not become part of the convolution with fractional weights,
+    /// which may be computed in tiles. The next layer, of whole numbers, must read the rounded
+    /// values.
     #[test]
     fn rounding_stays_behind_a_convolution_of_fractions() {
         const C: usize = 16;
@@ -858,7 +864,7 @@ mod tests {
             ..crate::baked::network().clone()
         };
         let found = scores_of(network, &tensors, &x);
-        // Elements are channel by channel. All sums are exact, whatever their order.
+        // The record's elements stand channel by channel. All sums are exact, whatever their order.
         let rounded = |c: usize, y: usize, column: usize| {
             let taps = (0..9 * C).map(|k| {
                 let (row, of) = (y + k / C / 3, column + k / C % 3);

@@ -1,5 +1,5 @@
-//! Records that wait in plain order until they are answered, for engines that hand their records
-//! to other engines.
+//! Records that are kept in plain order until they are answered. They serve engines that hand their
+//! records to other engines.
 
 use super::{Decode, Engine, RecordMut, RecordRows, Refusal};
 use crate::error::Error;
@@ -7,7 +7,7 @@ use crate::simd::deferred::Deferred;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The records of a slot, as numbers or as bytes that nobody has decoded yet.
+/// The records of a slot. Each is kept as numbers, or as bytes that are not decoded yet.
 pub(super) struct KeptRecords {
     width: usize,
     rows: RecordRows,
@@ -16,8 +16,8 @@ pub(super) struct KeptRecords {
 }
 
 impl KeptRecords {
-    /// Allocates room for `records` records of `width` numbers. [`KeptRecords::defer`] takes the
-    /// bytes of at most `deferred` of them.
+    /// Allocates room for `records` records of `width` numbers. [`KeptRecords::defer`] can take the
+    /// bytes of at most `deferred` of these records.
     pub(super) fn new(records: usize, width: usize, deferred: usize) -> KeptRecords {
         KeptRecords {
             width,
@@ -27,10 +27,10 @@ impl KeptRecords {
         }
     }
 
-    /// Gives access to a slot's records, to write the next ones.
+    /// Gives access to a slot's records, for the caller to write the next batch.
     ///
     /// # Errors
-    /// Another engine still reads them.
+    /// If another engine still reads the records.
     pub(super) fn exclusive(of: &mut Arc<KeptRecords>, slot: usize) -> Result<&mut Self, Error> {
         Arc::get_mut(of).ok_or_else(|| Error::device(format!("slot {slot} was not collected")))
     }
@@ -39,13 +39,13 @@ impl KeptRecords {
         RecordMut::new(&mut self.values, &self.rows, index * self.width)
     }
 
-    /// Takes record `index` as bytes. Returns false if there is no room for them.
+    /// Takes record `index` as bytes. Returns false if there is no room for the bytes.
     pub(super) fn defer(&mut self, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
         self.deferred.push(index, decode, bytes)
     }
 
-    /// Ends the batch: the records that were given as bytes are decoded from now on. If none was
-    /// given since the last call, no record needs decoding.
+    /// Ends the batch: from now on, the records that were given as bytes can be decoded. If none
+    /// was given since the last call, no record needs decoding.
     pub(super) fn submit(&mut self) {
         self.deferred.submit();
     }
@@ -56,13 +56,13 @@ impl KeptRecords {
         self.deferred.refused(self.width, from)
     }
 
-    /// The numbers of records that were given as numbers.
+    /// Returns the numbers of `records`, which must have been given as numbers, not as bytes.
     pub(super) fn values(&self, records: Range<usize>) -> &[f32] {
         &self.values[records.start * self.width..records.end * self.width]
     }
 
     /// Copies or decodes the range `records` into a slot of `engine`, from record 0 of that slot
-    /// on. `buffer` has room for the numbers of a record, if any was given as bytes.
+    /// on. `buffer` has room for the numbers of one record, if any record was given as bytes.
     pub(super) fn copy(
         &self,
         records: Range<usize>,

@@ -2,8 +2,8 @@
 //!
 //! A batch lives in one of [`SLOTS`] slots. The stream fills one slot while the engine computes the
 //! other. The calls for a batch are `record` for each record, `submit`, `collect`, and `answer` for
-//! each record. Then the slot is free again. An engine allocates what it needs for batches when it
-//! is constructed.
+//! each record. Then the slot is free again. An engine allocates the memory for batches when it is
+//! constructed.
 
 pub(crate) mod backed;
 pub(crate) mod cache;
@@ -36,7 +36,8 @@ use std::sync::Arc;
 
 pub(crate) use crate::ir::plan::{NAN_CLASS, SLOTS};
 
-/// Offsets of a record's features in a batch buffer, counted from the offset of the record itself.
+/// Offsets of a record's features in a batch buffer, in floats, counted from the offset of the
+/// record itself.
 pub(crate) struct RecordRows {
     rows: Vec<u32>,
     neighbours: bool,
@@ -62,8 +63,8 @@ impl RecordRows {
 
 /// A writable record of a batch buffer: feature `i` is at `data[offset + rows[i]]`.
 ///
-/// This holds for every layout of the grammar. An index there is the sum of a part that depends on
-/// the row only and a part that depends on the column only (`ir::layout::Layout::offsets`).
+/// Every layout allows this. The index of a matrix element is the sum of two parts, of which one
+/// depends only on the row, the other only on the column (`ir::layout::Layout::offsets`).
 pub(crate) struct RecordMut<'a> {
     data: &'a mut [f32],
     rows: &'a RecordRows,
@@ -77,7 +78,7 @@ impl<'a> RecordMut<'a> {
         RecordMut { data, rows, offset }
     }
 
-    /// Sets all features. Requires `values.len() == len()`.
+    /// Sets all features of the record. Requires `values.len() == len()`.
     #[inline]
     pub(crate) fn fill(&mut self, values: &[f32]) {
         match self.contiguous() {
@@ -91,7 +92,7 @@ impl<'a> RecordMut<'a> {
         self.rows.rows.len()
     }
 
-    /// The features as a slice, if they are contiguous.
+    /// Returns the record's features as a slice, if they are contiguous.
     pub(crate) fn contiguous(&mut self) -> Option<&mut [f32]> {
         let first = self.offset + *self.rows.rows.first()? as usize;
         self.rows
@@ -99,7 +100,7 @@ impl<'a> RecordMut<'a> {
             .then(|| &mut self.data[first..][..self.rows.rows.len()])
     }
 
-    /// Sets the first `values.len()` features, at any offsets.
+    /// Sets the first `values.len()` features, which need not be contiguous.
     ///
     /// # Panics
     /// If there are more values than features.
@@ -132,7 +133,7 @@ impl<'a> Record<'a> {
         Record { data, rows, offset }
     }
 
-    /// The number of scores; 0 if the engine was not started for scores.
+    /// Returns the number of scores. It is 0 if the engine was not started for scores.
     #[allow(clippy::len_without_is_empty)]
     pub(crate) fn len(&self) -> usize {
         self.rows.len()
@@ -144,7 +145,7 @@ impl<'a> Record<'a> {
         self.data[self.offset + self.rows[i] as usize]
     }
 
-    /// Returns the index of the largest score, the lowest index of equal ones. Returns
+    /// Returns the index of the largest score. Among equal scores the lowest index wins. Returns
     /// [`NAN_CLASS`] if a score is NaN or infinite.
     pub(crate) fn argmax(&self) -> u32 {
         let (mut best, mut largest) = (0, f32::NEG_INFINITY);
@@ -179,7 +180,7 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// Returns true if the record overflowed. Callers must refuse such a record.
+    /// Returns true if a score of the record is NaN or infinite. Callers must refuse such a record.
     pub(crate) fn overflowed(&self) -> bool {
         self.class == Some(NAN_CLASS) || !self.scores.is_finite()
     }
@@ -187,10 +188,10 @@ impl Answer<'_> {
 
 /// A network on a device, ready to run batches.
 pub(crate) trait Engine {
-    /// The largest number of records in a slot.
+    /// Returns the largest number of records in a batch, which is the room of each slot.
     fn batch(&self) -> usize;
 
-    /// The largest batch that the plan's variant for few records computes; 0 without such a
+    /// Returns the largest batch that the plan's variant for few records computes; 0 without such a
     /// variant. The variant adds in another order than the full plan, so its scores can differ in
     /// the last bits.
     fn few(&self) -> usize {
@@ -226,7 +227,7 @@ pub(crate) trait Engine {
     /// Waits for a submitted slot. Its answers stay readable until the slot's next `record`.
     fn collect(&mut self, slot: usize) -> Result<(), Error>;
 
-    /// The answer for record `index` of a collected slot.
+    /// Returns the answer for record `index` of a collected slot.
     fn answer(&self, slot: usize, index: usize) -> Answer<'_>;
 
     /// Runs the plan once on the input that slot 0 holds, and waits. After the first call, the
@@ -236,12 +237,12 @@ pub(crate) trait Engine {
         self.collect(0)
     }
 
-    /// The measured times of the plan's steps, if the engine was built to measure them.
+    /// Returns the measured times of the plan's steps, if the engine was built to measure them.
     fn step_times(&mut self) -> Option<StepClock> {
         None
     }
 
-    /// Discards the times measured so far.
+    /// Discards the step times measured so far.
     fn forget_times(&mut self) {}
 
     /// Records the engine's steps and transfers on `track` from now on. Requires an engine that

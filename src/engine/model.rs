@@ -19,10 +19,10 @@ pub(crate) fn bytes(values: &Values) -> &[u8] {
     }
 }
 
-/// Creates an image of `width`×`height` pixels, each of four numbers of `values`.
+/// Creates an image of `width`×`height` pixels. Each pixel holds four numbers of `values`.
 ///
 /// # Errors
-/// The driver's errors.
+/// Returns the driver's error.
 pub(crate) fn image(
     queue: &Queue,
     name: &str,
@@ -51,7 +51,8 @@ pub(crate) struct Model {
     pub(crate) plan: Plan,
     /// The plan's constants, padded and in their layouts.
     pub(crate) constants: Vec<Values>,
-    /// The number of constants that were repacked, because the plan is not the baked one.
+    /// The number of constants that were repacked, because the plan needs other layouts than the
+    /// baked ones.
     pub(crate) laid_out_again: usize,
 }
 
@@ -85,17 +86,17 @@ impl Model {
     }
 
     /// Returns simpler versions of this model for a device whose limits forbid it, smallest change
-    /// first, each with its description. The first lacks the variant for few records. The second
-    /// launches each layer separately. The third does both. Versions with the same steps as this
-    /// model are left out.
+    /// first, each with its description. The first version lacks the variant for few records. The
+    /// second launches each layer separately. The third does both. Versions with the same steps as
+    /// this model are left out.
     pub(crate) fn simpler(&self) -> impl Iterator<Item = (&'static str, Model)> + use<'_> {
         let separate = baked::library().layer_by_layer(&self.recipe);
         let alone = |recipe: &PlanRecipe| PlanRecipe {
             few: None,
             ..recipe.clone()
         };
-        // A recipe with `few` gives the variant for few records alone if the whole batch fits in
-        // it. So `few` is removed from the recipe to get the full plan.
+        // If the whole batch fits in the variant for few records, a recipe with `few` gives a plan
+        // of that variant alone. So `few` is removed from the recipe to get the full plan.
         let (full, last) = (
             self.recipe.few.as_ref().map(|_| alone(&self.recipe)),
             separate.as_ref().map(alone),
@@ -134,9 +135,9 @@ impl Model {
         })
     }
 
-    /// Makes a model for the host engine from a plan and its constants. A plan of the host engine
-    /// is used as it is. For a plan of OpenCL, the network is planned again for the host, and the
-    /// constants are repacked.
+    /// Makes a model for the host engine from a plan and its constants. A plan for the host engine
+    /// is used as it is. If the plan is for OpenCL, the network is planned again for the host, and
+    /// the constants are repacked.
     #[cfg(any(test, feature = "bake"))]
     pub(crate) fn for_host(
         network: &Network,
@@ -194,8 +195,8 @@ impl Model {
     }
 }
 
-/// Makes a plan at run time. The recipe may come from a tuning record or `--plan`, so the plan
-/// passes the same check as at build time.
+/// Makes a plan at run time. The recipe may come from a tuning record or `--plan`. So the plan must
+/// pass the same check as at build time.
 pub(crate) fn planned(
     network: &Network,
     recipe: &PlanRecipe,
@@ -219,7 +220,7 @@ fn is_baked(recipe: &PlanRecipe) -> bool {
             .is_ok_and(|r| r == recipe)
 }
 
-/// Returns the constants of `plan`, made from the constants of the plan `from`. Equal ones are
+/// Returns the constants of `plan`, made from the constants of the plan `from`. Equal constants are
 /// copied, the others are repacked. Also returns the number of repacked constants.
 fn laid_out(
     graph: &Graph,
@@ -250,13 +251,13 @@ fn laid_out(
     Ok((constants, again))
 }
 
-/// The arrays of the baked graph, row-major without padding.
+/// Returns the arrays of the baked graph, row-major and without padding.
 pub(crate) fn baked_tensors() -> Vec<Vec<f32>> {
     let (graph, constants) = (&baked::network().graph, &baked::plan().constants);
     values::arrays(graph, constants, &baked::constant)
 }
 
-/// Returns the recipe called `name`. A recipe that is not for `engine` is an error.
+/// Returns the plan recipe called `name`. A recipe for another engine than `engine` is an error.
 pub(crate) fn recipe(name: &str, engine: EngineKind) -> Result<&'static PlanRecipe, String> {
     let recipe = baked::library().plan(name)?;
     if recipe.engine == engine {

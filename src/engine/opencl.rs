@@ -44,7 +44,7 @@ use crate::planner::bind::touched;
 use crate::registry::{DeviceClass, DeviceLimits, Operation, Traits};
 use std::time::Duration;
 
-/// The results that the host reads.
+/// The kinds of results that the host reads back from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     /// True for the network's output values.
@@ -58,21 +58,21 @@ struct Slot {
     scores: Option<MappedBuffer>,
     classes: Option<MappedBuffer>,
     kernels: Vec<BoundKernel>,
-    /// One event for each step's launch, to check how it ended. The events are unused if launches
-    /// are not checked.
+    /// One event for the launch of each step, to check how the launch ended. The events are unused
+    /// if launches are not checked.
     events: Vec<Event>,
     /// The event of the command that unmaps the input and so gives it to the device. Staged input
-    /// has no such command.
+    /// is copied instead, so it has no such event.
     handed: Event,
     /// The number of records of the last launched batch.
     records: usize,
 }
 
-/// The largest number of scores whose arg-max the host computes. The host does so only for a device
-/// with memory of its own.
+/// The largest number of scores whose arg-max the host computes instead of a kernel. The host does
+/// so only for a device with memory of its own.
 const FEW_SCORES: usize = 64;
 
-/// A launch with its work-group in the order of the OpenCL dimensions.
+/// A step's launch, with the size of its work-group in the order of the OpenCL dimensions.
 struct StepLaunch {
     step: Step,
     local: Option<[usize; 2]>,
@@ -85,27 +85,27 @@ pub(crate) struct OpenClEngine {
     launches: Vec<StepLaunch>,
     input: InputPlaces,
     scores: ScorePlaces,
-    /// A buffer of [`UNWRITTEN`] values as large as the largest result, if the device has memory of
-    /// its own.
+    /// A buffer of [`UNWRITTEN`] values, as large as the largest result. `None` unless the device
+    /// has memory of its own.
     unwritten: Option<ClBuffer>,
-    /// True if the host computes the arg-max of the scores.
+    /// True if the host computes the arg-max of the scores, instead of a kernel.
     host_classes: bool,
-    /// True if each launch has an event, because it is checked or timed.
+    /// True if each launch has an event, because launches are checked or timed.
     asks: bool,
     /// Keeps the constants alive for the kernels.
     _constants: Vec<Resident>,
     instead: Option<String>,
     clock: Option<StepClock>,
-    /// The trace of each command, if there is one.
+    /// Adds each command of the queue to the trace. `None` if the run has no trace.
     timeline: Option<Timeline>,
 }
 
-/// Offsets in the input buffer of a slot, in floats.
+/// Offsets in the input buffer of a slot, counted in floats.
 struct InputPlaces {
     records: Vec<u32>,
     /// The offset of each feature from that of its record.
     features: RecordRows,
-    /// The offsets of the padding rows, which hold no feature, from the offset of the record.
+    /// The offsets of the padding rows, which hold no feature, from the offset of their record.
     padding: Vec<u32>,
 }
 
@@ -127,7 +127,7 @@ impl InputPlaces {
     }
 }
 
-/// Offsets in the score buffer of a slot, in floats.
+/// Offsets in the score buffer of a slot, counted in floats.
 struct ScorePlaces {
     records: Vec<u32>,
     /// The offset of each score from that of its record.
@@ -142,9 +142,9 @@ impl ScorePlaces {
     }
 }
 
-/// Returns the offsets of the rows and columns of the buffer with this role, in floats. Also
-/// returns the offset of each element from that of its record. All are empty if the plan has no
-/// such buffer.
+/// Returns the offsets of the rows and columns of the buffer with this role, counted in floats.
+/// Also returns the offset of each element from that of its record. All lists are empty if the plan
+/// has no such buffer.
 fn offsets(plan: &Plan, role: BufferRole) -> (Offsets, Vec<u32>) {
     let Some(i) = plan.buffer(role) else {
         let (rows, cols) = (Vec::new(), Vec::new());
@@ -170,8 +170,8 @@ const EXCHANGES: usize = 16;
 
 impl OpenClEngine {
     /// Creates the engine on `device`. `timed` measures each launch. `phases` receives the times of
-    /// start-up. If a limit of the device forbids a single launch for all layers or the variant for
-    /// few records, the engine goes without it. [`OpenClEngine::instead`] then names the limit. A
+    /// start-up. If a limit of the device forbids a single launch for all layers, or the variant
+    /// for few records, the engine does without. [`OpenClEngine::instead`] then names the limit. A
     /// kernel that does not compile or a failing driver is an error.
     pub(crate) fn new(
         device: &Device,
@@ -204,8 +204,8 @@ impl OpenClEngine {
         &self.plan
     }
 
-    /// Returns what the engine leaves out of its model's plan and the device's limit that forbids
-    /// it. `None` if the engine runs the model's plan.
+    /// Returns a text with the part of the model's plan that the engine leaves out, and the
+    /// device's limit that forbids this part. `None` if the engine runs the whole plan.
     pub(crate) fn instead(&self) -> Option<&str> {
         self.instead.as_deref()
     }
@@ -280,8 +280,8 @@ impl OpenClEngine {
 }
 
 impl OpenClEngine {
-    /// Gives a slot's input and results to the device. Before, it clears the input columns after
-    /// the last record, and resets results that the host has mapped.
+    /// Gives a slot's input and results to the device. Before that, clears the input columns after
+    /// the last record, and resets results that the host has mapped to [`UNWRITTEN`].
     fn hand_over(&mut self, slot: usize, records: usize) -> Result<(), Error> {
         let Slot {
             input,
@@ -319,7 +319,7 @@ impl OpenClEngine {
     }
 
     /// Resets results in the device's own memory to [`UNWRITTEN`] after a batch. Copies whole
-    /// buffers, because after a partial copy oclgrind treats the rest as uninitialised.
+    /// buffers, because oclgrind treats the rest of a partly copied buffer as uninitialised.
     fn clear_results(&mut self, slot: usize) -> Result<(), Error> {
         let Some(unwritten) = &self.unwritten else {
             return Ok(());
@@ -374,8 +374,8 @@ impl OpenClEngine {
     }
 
     /// Runs a full batch and a batch of one record, all zeros. Some drivers compile when a kernel
-    /// first runs (PoCL, for each size), and only compiled code can be cached. The full batch comes
-    /// first, as it does in `multi`.
+    /// first runs (PoCL, for each batch size), and only compiled code can be cached. The full batch
+    /// comes first, as in the measurement of `engine::multi`.
     fn rehearse(&mut self) -> Result<(), Error> {
         for records in [self.plan.batch, 1] {
             self.record(0, 0)?;
@@ -408,8 +408,8 @@ impl OpenClEngine {
     }
 
     /// Checks how each command of a batch ended. `waited` is the result of the wait for the batch.
-    /// Keeps the launches' times if they are measured, and releases the events. The error of a
-    /// launch has priority over the error of the wait.
+    /// Keeps the launches' times if they are measured, and releases the events. If a launch and the
+    /// wait both failed, returns the error of the launch.
     fn end(&mut self, slot: usize, waited: Result<(), Error>) -> Result<(), Error> {
         let Slot {
             events,
@@ -420,7 +420,7 @@ impl OpenClEngine {
         } = &mut self.slots[slot];
         if waited.is_err() {
             // The wait may have failed for a command that never ran. Waiting for the events could
-            // then take forever, so they are only asked.
+            // then take forever, so only their status is read.
             let failed = |(event, kernel): (&Event, &BoundKernel)| event.failed(kernel.name());
             return events
                 .iter()
@@ -464,11 +464,12 @@ impl OpenClEngine {
 }
 
 /// The value of a result that no kernel has written. As a float it is a NaN with bits that
-/// arithmetic does not produce. As a class it is out of range.
+/// arithmetic does not produce. As a class it is larger than any class index.
 const UNWRITTEN: u32 = 0xFFFF_FFFE;
 
-/// Gives results to the device. `clear` first resets them through the host's map. It is not called
-/// for staged results, because [`OpenClEngine::clear_results`] resets those by a copy.
+/// Gives a slot's results to the device. `clear` first resets them through the host's map. `clear`
+/// is not called for staged results, because [`OpenClEngine::clear_results`] resets those by a
+/// copy.
 fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Result<(), ClError> {
     if results.is_staged() {
         return if results.is_mapped() {
@@ -478,7 +479,7 @@ fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Resu
         };
     }
     if !results.is_mapped() {
-        // Results are unmapped here only before the first batch and after `resident`.
+        // Results are unmapped at this point only before the first batch and after `resident`.
         results.enqueue_map()?;
         results.wait()?;
     }
@@ -486,8 +487,8 @@ fn give_back(results: &mut MappedBuffer, clear: impl FnOnce(&mut [u32])) -> Resu
     results.enqueue_unmap(None)
 }
 
-/// Makes the buffer of [`UNWRITTEN`] values, from which results in the device's own memory are
-/// reset. `None` for unified memory, where the host resets them.
+/// Makes the buffer of [`UNWRITTEN`] values, which is copied to reset results in the device's own
+/// memory. `None` for unified memory, where the host resets results.
 fn unwritten(queue: &Queue, plan: &Plan) -> Result<Option<ClBuffer>, Error> {
     if queue.device().unified_memory {
         return Ok(None);
@@ -548,7 +549,8 @@ pub(crate) fn limits(device: &Device) -> DeviceLimits {
     }
 }
 
-/// Checks that the device can run the plan. The error names every restriction that fails.
+/// Checks that the device can run the plan. The error names every restriction that the device does
+/// not meet.
 pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     let limits = limits(device);
     let mut failed = refused_kernels(plan, &limits);
@@ -572,7 +574,7 @@ pub(crate) fn admits(device: &Device, plan: &Plan) -> Result<(), Error> {
     )))
 }
 
-/// Returns the restrictions of the plan's kernels that fail.
+/// Returns a message for each restriction of the plan's kernels that the device does not meet.
 fn refused_kernels(plan: &Plan, limits: &DeviceLimits) -> Vec<String> {
     let mut failed: Vec<String> = Vec::new();
     for step in plan.steps.iter() {
@@ -590,7 +592,7 @@ fn refused_kernels(plan: &Plan, limits: &DeviceLimits) -> Vec<String> {
     failed
 }
 
-/// Returns the images and buffers of the plan that the device does not allow.
+/// Returns a message for each image or buffer of the plan that the device does not allow.
 fn refused_memory(device: &Device, plan: &Plan, limits: &DeviceLimits) -> Vec<String> {
     let mut failed = Vec::new();
     for c in plan.constants.iter().filter(|c| c.image) {
@@ -638,15 +640,15 @@ enum Resident {
     Image(Image2d),
 }
 
-/// Returns the width and height of an image that holds a matrix. A pixel has four rows of a column,
-/// and a line of pixels is one column.
+/// Returns the width and height in pixels of an image that holds a matrix. A pixel has four rows of
+/// a column, and a line of pixels is one column.
 fn pixels((rows, cols): (usize, usize)) -> (usize, usize) {
     (rows / 4, cols)
 }
 
-/// Uploads the constants into buffers or images through a map. With unified memory they are shared
-/// with the host, else they are in the device's own memory. If a kernel takes all constants, they
-/// are parts of one buffer.
+/// Uploads the constants into buffers or images through a map. With unified memory the host can
+/// reach the buffers too, else they are in the device's own memory. If a kernel takes all
+/// constants, they are parts of one buffer.
 fn upload(queue: &Queue, model: &Model) -> Result<Vec<Resident>, Error> {
     let home = if queue.device().unified_memory {
         BufferHome::Shared
@@ -708,10 +710,10 @@ fn takes_all(plan: &Plan) -> bool {
     plan.steps.iter().any(|s| s.args.contains(&Arg::Constants))
 }
 
-/// Creates the hidden buffers of a plan; `None` stands for its other buffers. With unified memory
-/// they are parts of one arena. On a device with memory of its own each is a separate buffer.
-/// NVIDIA's driver would wait 6 µs between kernels with overlapping sub-buffers (measured on an
-/// H200).
+/// Creates the plan's hidden buffers. The result has an entry for each buffer of the plan, `None`
+/// if the buffer is not hidden. With unified memory hidden buffers are parts of one arena. On a
+/// device with memory of its own each is separate. NVIDIA's driver would wait 6 µs between kernels
+/// with overlapping sub-buffers (measured on an H200).
 fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<ClBuffer>>, Error> {
     let new = |name: &str, bytes| {
         ClBuffer::new(queue, name, bytes, Access::ReadWrite, BufferHome::Device)
@@ -734,8 +736,9 @@ fn hidden(queue: &Queue, plan: &Plan) -> Result<Vec<Option<ClBuffer>>, Error> {
         .collect()
 }
 
-/// Returns the number of columns of buffer `i` to fill with zeros at start. A step for few records
-/// writes only the columns of its records, but the next step reads whole granules.
+/// Returns the number of columns of buffer `i` that are filled with zeros at start. A step for few
+/// records writes only the columns of its records, but the next step reads whole granules of
+/// columns.
 fn partly_written(plan: &Plan, i: usize) -> usize {
     let (steps, granule) = plan.variant(1);
     let records = plan.few.map_or(plan.batch, |few| few.records);
@@ -750,7 +753,7 @@ fn partly_written(plan: &Plan, i: usize) -> usize {
     }
 }
 
-/// Sets the arguments of a step's kernel.
+/// Binds a step's arguments to its kernel.
 fn bind(
     plan: &Plan,
     step: &Step,
@@ -766,7 +769,7 @@ fn bind(
         Arg::Moved(moved) => Argument::U32x16(moved.words()),
         Arg::Product(product) => Argument::U32x16(product.words()),
         Arg::Constant(_) | Arg::Constants => {
-            // The buffer of all constants is the last one.
+            // The buffer with all constants is the last entry of `constants`.
             let i = if let Arg::Constant(i) = *arg {
                 i
             } else {
@@ -869,15 +872,16 @@ impl Engine for OpenClEngine {
     fn record(&mut self, slot: usize, index: usize) -> Result<RecordMut<'_>, Error> {
         let input = &mut self.slots[slot].input;
         if !input.is_mapped() {
-            // The input is unmapped here only after `resident`. A batch ends with its input mapped
-            // again.
+            // The input is unmapped at this point only after `resident`. A batch ends with its
+            // input mapped again.
             input.enqueue_map()?;
             input.wait()?;
         }
         let data = input.slice_mut::<f32>();
         let places = &self.input;
         let offset = places.records[index] as usize;
-        // The map may have lost its contents, so padding is written with each record.
+        // The map may have lost the buffer's old contents, so padding is written again with each
+        // record.
         for &row in &places.padding {
             data[offset + row as usize] = 0.0;
         }
@@ -902,8 +906,8 @@ impl Engine for OpenClEngine {
             timeline.flying[slot] = (records, before, timeline.track.now());
         }
         self.queue.flush()?;
-        // The reset of the results is enqueued while the device works on the batch. The next
-        // batch's flush submits it.
+        // The copy that resets the results in the device's own memory is enqueued while the device
+        // works on this batch. The next batch's flush submits the copy.
         self.clear_results(slot)
     }
 
@@ -915,8 +919,8 @@ impl Engine for OpenClEngine {
             ..
         } = &mut self.slots[slot];
         let buffers = [scores.as_mut(), classes.as_mut(), Some(input)];
-        // Unified memory is mapped again for the next input. Otherwise the command is the copy of
-        // this input.
+        // In unified memory the input was mapped again for the next batch. Otherwise the command is
+        // the copy of this batch's input to the device.
         let third = if self.queue.device().unified_memory {
             "map input"
         } else {
@@ -1007,7 +1011,8 @@ mod tests {
     use super::*;
     use crate::registry::EngineKind;
 
-    /// No kernel touches more of a buffer or constant than there is. Many matrices fit exactly.
+    /// No kernel touches more bytes of a buffer or constant than it has. For many matrices the two
+    /// numbers are equal.
     #[test]
     fn kernels_touch_all_of_their_operands_and_nothing_behind() {
         let mut exact = 0;

@@ -1,5 +1,5 @@
-//! Tests of numbers near the limit of f32, on every engine and plan. A record is refused or has the
-//! class that it has in float64. A record that stays far from the limit is never refused.
+//! Tests of numbers near the limit of f32, on every engine and plan. A record is refused, or has
+//! the same class as in float64. A record that stays far from the limit is never refused.
 
 use super::host::HostEngine;
 use super::opencl::{OpenClEngine, Wanted};
@@ -17,9 +17,9 @@ use crate::registry::EngineKind;
 
 /// The float64 answer for a record.
 struct Truth {
-    /// Each score with the largest error that rounding can cause.
+    /// Each float64 score, with the largest error that rounding in f32 can cause.
     scores: Vec<(f64, f64)>,
-    /// True if no sum can overflow, in any order of its terms.
+    /// True if no sum of the record can overflow f32, in any order of its terms.
     harmless: bool,
 }
 
@@ -65,7 +65,8 @@ impl Case {
         }
     }
 
-    /// Draws random weights of sizes from 0.001 to 10, and inputs up to the largest f32.
+    /// Makes a case with random weights of sizes from 0.001 to 10, and inputs up to the largest
+    /// f32.
     fn random(sizes: &[usize], activation: Activation, count: usize, seed: u64) -> Case {
         let mut random = Random::new(seed);
         let mut number = |low: f32, high: f32| {
@@ -134,9 +135,9 @@ impl Case {
         }
     }
 
-    /// Runs the records in batches, some of them partial, and asserts that each answer is that of
-    /// float64 and that only records near the limit are refused. Returns the numbers of answered
-    /// and refused records.
+    /// Runs the records in batches, some of them partial. Asserts that each answer is right within
+    /// the float64 bounds, and that only records near the limit are refused. Returns the numbers of
+    /// answered and of refused records.
     fn run(&self, engine: &mut dyn Engine, what: &str) -> (usize, usize) {
         let (mut answered, mut refused) = (0, 0);
         for (n, some) in self.records.chunks(engine.batch().min(29)).enumerate() {
@@ -199,7 +200,8 @@ impl Case {
         one
     }
 
-    /// Runs the case on the first OpenCL device under every plan.
+    /// Runs the case on the first OpenCL device under every plan. Returns the numbers of answered
+    /// and refused records for each plan.
     fn on_opencl(&self, what: &str) -> Vec<(usize, usize)> {
         let all = cl::devices(cl::ClLibrary::open().expect("the tests need OpenCL")).unwrap();
         let device = &all.devices[0];
@@ -231,8 +233,8 @@ impl Case {
     }
 }
 
-/// A network of two inputs, two hidden values and three classes. `w1` has the weights of the hidden
-/// layer.
+/// Makes a network of two inputs, two hidden values and three classes. `w1` has the weights of the
+/// hidden layer.
 fn small(w1: [f32; 4], activation: Activation, records: &[[f32; 2]]) -> Case {
     let layers = [
         (w1.to_vec(), vec![0.0; 2]),
@@ -245,11 +247,12 @@ fn small(w1: [f32; 4], activation: Activation, records: &[[f32; 2]]) -> Case {
     )
 }
 
-/// Two networks with answers that were wrong once, because infinities met a ReLU or each other.
-/// Each comes with its number of ordinary records, which must be answered.
+/// Two networks that once gave wrong answers, because infinities met a ReLU or each other. Each
+/// comes with the number of its ordinary records, which must be answered.
 fn known() -> [(Case, usize); 2] {
     let ordinary = [[1.0, 2.0], [-3.0, 0.5], [1e30, -1e30], [0.0, 0.0]];
-    // An infinite hidden value makes all scores infinite, and the first of equal scores wins.
+    // An infinite hidden value makes all scores infinite. A plain arg-max would then give the first
+    // class.
     let first = [&[[1e38, 0.0], [3e38, 3e38], [-3e38, -3e38]], &ordinary[..]].concat();
     // A partial sum is −∞. ReLU turns it into 0, and the scores are finite.
     let second = [&[[2e38, 2e38], [3.4e38, 3.3e38]], &ordinary[..]].concat();
@@ -259,7 +262,7 @@ fn known() -> [(Case, usize); 2] {
     ]
 }
 
-/// Widths of the layers. They lie around the tile sizes of kernels.
+/// The widths of the random networks' layers. They lie around the tile sizes of kernels.
 const SHAPES: [&[usize]; 5] = [
     &[2, 2, 3],
     &[7, 5],

@@ -1,5 +1,5 @@
-//! The compiled programs of a plan. They come from the cache folder or the compiler. Work-groups
-//! are shrunk to the device's limit for each kernel.
+//! The compiled programs of a plan. They come from the cache folder or the compiler. If the device
+//! allows a kernel only smaller work-groups than the plan has, the work-groups are shrunk.
 
 use super::opencl::limits;
 use crate::baked::library;
@@ -12,7 +12,7 @@ use crate::observe::profile::{Origins, Phases};
 use crate::planner::fit;
 use crate::registry::{self, DeviceLimits};
 
-/// The programs of a plan, one for each pair of source and options.
+/// The compiled programs of a plan, one for each pair of source and compiler options.
 pub(super) struct Programs {
     built: Vec<Built>,
     blobs: Result<Blobs, String>,
@@ -22,8 +22,8 @@ struct Built {
     source: String,
     options: String,
     program: Program,
-    /// The kernel that proved that the driver accepts the program. The first step to need it takes
-    /// it.
+    /// The kernel that was created to prove that the driver accepts the program. The first step
+    /// that needs such a kernel takes it.
     spare: Option<ClKernel>,
     key: Key,
     /// True if the program was compiled and is not in the cache folder yet.
@@ -31,8 +31,8 @@ struct Built {
 }
 
 impl Programs {
-    /// Builds the programs of `plan`. A work-group above the device's limit for its kernel is
-    /// shrunk in `plan`, if the kernel allows any size.
+    /// Builds the programs of `plan`. A work-group that is larger than the device's limit for its
+    /// kernel is shrunk in `plan`, if the kernel allows any size.
     pub(super) fn build(
         context: &Context,
         plan: &mut Plan,
@@ -61,8 +61,8 @@ impl Programs {
                 i += 1;
                 continue;
             };
-            // The first limit is the device's. After compilation the kernel's own limit applies,
-            // which may be lower.
+            // The first limit is the device's. Once the kernel is compiled, the kernel's own limit
+            // applies, which may be lower.
             let local = step.local.map(|local| shrunk(kernel, local, most, &limits));
             if local != step.local {
                 let text = shrunk_note(&step.kernel, step.local, local, most);
@@ -169,7 +169,8 @@ impl Programs {
             .position(|b| b.source == source && b.options == options)
     }
 
-    /// Creates a kernel for each step. Each slot needs kernels of its own.
+    /// Creates a kernel for each step of the plan. It is called once for each slot, because slots
+    /// cannot share kernels.
     pub(super) fn kernels(&mut self, plan: &Plan) -> Result<Vec<ClKernel>, Error> {
         let steps = plan.steps.iter();
         steps
@@ -192,15 +193,15 @@ impl Programs {
             .collect()
     }
 
-    /// Returns true if `store` would write a program: one was compiled, and there is a cache
-    /// folder.
+    /// Returns true if [`Programs::store`] would write a program, because one was compiled and
+    /// there is a cache folder.
     pub(super) fn new_for_cache(&self) -> bool {
         self.blobs.is_ok() && self.built.iter().any(|b| b.new)
     }
 
-    /// Stores the compiled programs in the cache folder. Call it after the kernels exist, because
-    /// Mali's driver has no useful binary before. Errors become notes, and the next start compiles
-    /// again.
+    /// Stores the compiled programs in the cache folder. Must be called after the kernels exist,
+    /// because Mali's driver has no useful binary before. Errors become notes, and the next start
+    /// compiles again.
     pub(super) fn store(&self, phases: &mut Phases) {
         let Ok(blobs) = &self.blobs else { return };
         for built in self.built.iter().filter(|b| b.new) {
@@ -243,7 +244,7 @@ fn key(context: &Context, source: &str, options: &str, text: &str) -> Key {
     Key::new(&driver, &[("source", &hash), ("options", options)])
 }
 
-/// The message that a kernel has smaller work-groups than its plan wants.
+/// Returns the message that a kernel has smaller work-groups than its plan wants.
 fn shrunk_note(
     name: &str,
     wanted: Option<(usize, usize)>,
@@ -255,9 +256,9 @@ fn shrunk_note(
     format!("{name}: work-groups of {found}, not {wanted}: the device allows {most} work-items")
 }
 
-/// Returns a work-group of at most `most` work-items for a kernel, in dimensions 0 and 1. Each size
-/// divides the size in `local`, so the global sizes stay multiples of it. A kernel that needs its
-/// size keeps `local`.
+/// Returns a work-group of at most `most` work-items for a kernel, as its sizes in dimensions 0 and
+/// 1. Each size divides the size in `local`, so the global sizes stay multiples of it. A kernel
+/// that needs its size keeps `local`.
 pub(super) fn shrunk(
     kernel: &registry::Kernel,
     local: (usize, usize),
@@ -265,7 +266,7 @@ pub(super) fn shrunk(
     limits: &DeviceLimits,
 ) -> (usize, usize) {
     let r = &kernel.restrictions;
-    // A kernel with a tile or local memory is written for one work-group size.
+    // A kernel with a tile or local memory is written for one work-group size only.
     if r.tile.is_some() || r.needs.local_bytes > 0 {
         return local;
     }
@@ -290,7 +291,7 @@ mod tests {
     use crate::registry::EngineKind;
 
     /// No plan's compiler options assume that all numbers are finite. Overflows are detected by
-    /// infinities and NaN, so these must survive.
+    /// infinities and NaN, so the compiler must keep these.
     #[test]
     fn no_plan_assumes_finite_numbers() {
         for recipe in library().plans.iter() {
@@ -343,8 +344,8 @@ mod tests {
         }
         // A broken driver may report a limit of 0. The loop that shrinks the sizes must still end.
         assert_eq!(shrunk(free, (4, 8), 0, &limits(0, (0, 0))), (1, 1));
-        // Kernels with tiles or local memory keep their size. Builds without the lab have only the
-        // kernels of plans.
+        // Kernels with tiles or local memory keep their size. The first two kernels are in builds
+        // with the lab only, because no plan uses them.
         let of_lab = ["matmul_tiled_16x32", "matmul_columns_local"]
             .into_iter()
             .filter(|_| cfg!(feature = "lab"));

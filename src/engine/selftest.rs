@@ -1,4 +1,4 @@
-//! `--selftest`: runs the baked golden vectors and compares with their float64 scores.
+//! `--selftest`: runs the baked golden vectors and compares the scores with their float64 scores.
 
 use crate::baked::Golden;
 use crate::engine::{Answer, Engine, NAN_CLASS};
@@ -17,17 +17,18 @@ pub(crate) struct SelfTestReport {
     pub(crate) excess: f64,
     /// The largest absolute error of a score.
     pub(crate) error: f64,
-    /// The number of wrong classes, among records whose scores are far enough apart.
+    /// The number of wrong classes, counted only for records whose two best scores are far enough
+    /// apart.
     pub(crate) wrong_classes: usize,
     /// The number of records whose class was not compared, because rounding could swap the two best
     /// scores.
     pub(crate) close: usize,
-    /// The number of answers that differ from an earlier answer for the same record in another
-    /// batch, within one variant of the plan.
+    /// The number of answers that differ from an earlier answer for the same golden vector in
+    /// another batch. Only answers of the same variant of the plan are compared.
     pub(crate) unstable: usize,
-    /// The number of overflowing records that were refused.
+    /// The number of records with an overflow that the engine refused, as it should.
     pub(crate) refused: usize,
-    /// The number of overflowing records that were answered.
+    /// The number of records with an overflow that the engine answered, which is a failure.
     pub(crate) lost: usize,
 }
 
@@ -69,7 +70,7 @@ impl fmt::Display for SelfTestReport {
     }
 }
 
-/// Returns the end of a message for a failure of the host engine itself. `host` is the host's
+/// Returns the end of a message about a failure of the host engine itself. `host` is the host's
 /// report, or `None` if the message contains it already. The text blames the network, because every
 /// release is tested with the host engine.
 pub(crate) fn blamed(host: Option<&SelfTestReport>) -> String {
@@ -139,8 +140,8 @@ pub(crate) fn run(
                 report.unstable += usize::from(!same(first, index % golden.count, &answer));
             }
             let answer = engine.answer(0, others);
-            // Some callers read only the class, others only the scores. Each present one must show
-            // the overflow.
+            // Some callers read only the class, others only the scores. Both must show the
+            // overflow, if the answer has them.
             let by_scores = answer.scores.len() == 0 || !answer.scores.is_finite();
             let refused = by_scores && answer.class.is_none_or(|c| c == NAN_CLASS);
             *if refused {
@@ -153,7 +154,8 @@ pub(crate) fn run(
     Ok(report)
 }
 
-/// Fills the first `records` of slot 0 with golden vectors, from vector `start` on, cyclically.
+/// Fills the first `records` records of slot 0 with golden vectors, from vector `start` on. After
+/// the last vector the first one follows.
 pub(crate) fn fill(
     engine: &mut dyn Engine,
     network: &Network,
@@ -187,7 +189,7 @@ pub(super) fn put(
     Ok(())
 }
 
-/// Returns true if the scores equal those of golden vector `n` in `first`, bit by bit.
+/// Returns true if the scores of `answer` equal those of golden vector `n` in `first`, bit by bit.
 fn same(first: &[f32], n: usize, answer: &Answer<'_>) -> bool {
     let outputs = answer.scores.len();
     answer
@@ -201,8 +203,8 @@ fn vector<'g>(golden: &Golden<'g>, network: &Network, index: usize) -> &'g [f32]
     &golden.inputs[index % golden.count * network.width..][..network.width]
 }
 
-/// Returns true if the class of an answer is not the expected one, but its score is as large as the
-/// network's tolerance allows.
+/// Returns true if the answer's class is not the expected one, but the network's tolerance excuses
+/// this. The expected scores of both classes are then close together.
 fn swapped(network: &Network, expected: &[f64], answer: &Answer<'_>) -> bool {
     let best = expected.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let found = answer.class.and_then(|class| expected.get(class as usize));
@@ -262,7 +264,8 @@ mod tests {
         }
         let mut model = Model::baked(recipe, None).unwrap();
         let network = model.network.clone();
-        // The bias of a class in the last layer, which changes every score of the class.
+        // The changed constant is the bias of one class in the last layer. It changes every score
+        // of that class.
         let Some(Values::F32(biases)) = model.constants.last_mut() else {
             panic!("biases are floats")
         };

@@ -1,5 +1,5 @@
-//! Kernel sources: the baked files, or files of the same name in a folder (`--kernels DIR`). With a
-//! folder, a kernel can be edited and tried on the board without a build.
+//! Kernel sources: the baked files, or files of the same names in a folder (`--kernels DIR`). With
+//! a folder, a kernel can be edited and tried on the board without a build.
 
 use crate::baked;
 use crate::error::Error;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// The place that kernel sources come from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
-    /// The folder of `--kernels`. Files that it does not have are the baked ones.
+    /// The folder of `--kernels`. Files that the folder lacks are taken from the baked ones.
     pub(crate) folder: Option<PathBuf>,
     /// True if programs are always compiled, and neither read from the cache folder nor stored in
     /// it.
@@ -31,9 +31,9 @@ impl Sources {
         }
     }
 
-    /// Returns the text to compile for `kernel`: the files that the kernels of its operation share,
-    /// then its own source, which is checked against its registry entry. A `#line` before each file
-    /// names the file in compiler logs.
+    /// Returns the text to compile for `kernel`. It has the files that the kernels of its operation
+    /// share, then the kernel's own source, which is checked against its registry entry. A `#line`
+    /// before each file names the file in compiler logs.
     pub(crate) fn text(&self, kernel: &Kernel) -> Result<String, Error> {
         let (name, text) = self.file(kernel, kernel.source.as_deref().unwrap_or_default())?;
         kernel
@@ -48,8 +48,9 @@ impl Sources {
         Ok(all)
     }
 
-    /// Returns the name for compiler logs and the text of `path`, a source of `kernel` below
-    /// `kernels/`. A file in the folder replaces the baked one.
+    /// Returns the name for compiler logs and the text of the source file `path` of `kernel`.
+    /// `path` is relative to `kernels/`. A file in the folder of `--kernels` replaces the baked
+    /// one.
     fn file(&self, kernel: &Kernel, path: &str) -> Result<(String, Cow<'static, str>), Error> {
         let edited = self
             .folder
@@ -82,8 +83,8 @@ impl Sources {
         })
     }
 
-    /// Checks that the folder has at least one kernel of the library. A typing mistake must not
-    /// look like a kernel that changes nothing.
+    /// Checks that the folder of `--kernels` has at least one kernel source. Otherwise a mistyped
+    /// folder would look like an edit that changes nothing.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let Some(folder) = &self.folder else {
             return Ok(());
@@ -100,9 +101,9 @@ impl Sources {
         )))
     }
 
-    /// Checks that the folder has a source of one of `kernels`, those that `user` (a plan or
-    /// command, for messages) runs. An edited kernel that does not run must not look like one that
-    /// changes nothing.
+    /// Checks that the folder of `--kernels` has a source of one of `kernels`. These are the
+    /// kernels that `user` runs, the name of a plan or command for messages. An edited kernel that
+    /// does not run must not look like an edit that changes nothing.
     pub(crate) fn check_for<'k>(
         &self,
         user: &str,
@@ -122,8 +123,8 @@ impl Sources {
         }
     }
 
-    /// Checks that a file of the folder was read, if there is a folder. `user` names the plan in
-    /// the error.
+    /// Checks that a file of the folder of `--kernels` was read, if there is a folder. `user` names
+    /// the plan in the error.
     pub(crate) fn check_read(&self, user: &str) -> Result<(), Error> {
         match &self.folder {
             Some(folder) if !self.read.load(Relaxed) => Err(unread(folder, user)),
@@ -146,7 +147,7 @@ fn unread(folder: &Path, user: &str) -> Error {
     ))
 }
 
-/// Appends a file and the `#line` that names it.
+/// Appends a file to `all`, after a `#line` that names it.
 fn push(all: &mut String, name: &str, text: &str) {
     *all += &format!(
         "#line 1 \"{}\"\n{text}",

@@ -1,9 +1,9 @@
 //! The trial of a device at its first start under `auto`. The golden vectors run on the device and
 //! on the host, and both are checked and timed. The result is stored in the cache folder. It is
-//! valid for one model and library, device, driver and host, and for the same plans and batches.
+//! valid only for the same model, library, device, driver, host, plans and batch size.
 //!
-//! The trial finds a driver that computes wrongly before its first answer. Without a cache folder
-//! every start has a trial.
+//! The trial detects a driver that computes wrongly before the first record is answered. Without a
+//! cache folder every start runs the trial.
 
 use super::cache::{self, Folder};
 use super::{Engine, selftest, tuning};
@@ -37,15 +37,15 @@ pub(crate) enum Trial {
     Wrong(String),
 }
 
-/// Everything that the result of a trial depends on, as texts.
+/// Everything that the result of a trial depends on, as texts. It identifies a stored trial.
 #[derive(Clone, Debug)]
 pub(crate) struct TrialKey {
     parts: Vec<String>,
 }
 
 impl TrialKey {
-    /// Makes the key of a device and the host, each with its plan, under the limits of `--batch`
-    /// and `--max-memory`.
+    /// Makes the key of a trial of `device` with `plan` against the host with plan `host`. The pair
+    /// has the limits of `--batch` and `--max-memory`.
     pub(crate) fn new(
         device: &Device,
         plan: &PlanRecipe,
@@ -75,7 +75,7 @@ impl TrialKey {
         TrialKey { parts }
     }
 
-    /// The path of the trial's file, for messages.
+    /// Returns the path of the trial's file, for messages.
     pub(crate) fn file(&self) -> String {
         Folder::named().map_or(String::new(), |folder| {
             escape::path(&folder.at(&self.file_name()))
@@ -87,7 +87,7 @@ impl TrialKey {
         format!("trial-{:016x}", cache::hash(&parts))
     }
 
-    /// The text of a trial's file. Its numbers are written so that they read back exactly.
+    /// Returns the text of a trial's file. Its numbers are written so that they read back exactly.
     fn text(&self, trial: &Trial) -> String {
         let about = self
             .parts
@@ -122,11 +122,11 @@ impl TrialKey {
             ("wrong", why) => Trial::Wrong(why.into()),
             _ => return None,
         };
-        // The text is compared as a whole, with the key's lines and the checksum.
+        // The file's text is compared as a whole, including the key's lines and the checksum.
         (self.text(&trial) == text).then_some(trial)
     }
 
-    /// Returns the stored trial, if this user's cache folder has one.
+    /// Returns the stored result of this trial, if this user's cache folder has one.
     pub(crate) fn known(&self) -> Option<Trial> {
         let folder = Folder::named()
             .ok()
@@ -134,7 +134,7 @@ impl TrialKey {
         self.parse(&folder.text(&self.file_name(), MOST_BYTES).ok()??)
     }
 
-    /// Stores the trial for the next start, if there is a cache folder.
+    /// Stores the result of the trial for the next start, if there is a cache folder.
     pub(crate) fn remember(&self, trial: &Trial) {
         if let Ok(folder) = Folder::named() {
             let _ = folder.write(&self.file_name(), self.text(trial).as_bytes());
@@ -142,8 +142,8 @@ impl TrialKey {
     }
 }
 
-/// Checks the golden vectors on `device`, which must have been started for scores and classes. Then
-/// times `device` and `host`.
+/// Checks the answers of `device` to the golden vectors. `device` must have been started for scores
+/// and classes. If they are right, times `device` and `host`.
 pub(crate) fn run(device: &mut dyn Engine, host: &mut dyn Engine) -> Result<Trial, Error> {
     let (network, golden) = (network(), golden());
     let report = selftest::run(device, network, &golden)?;
@@ -172,7 +172,7 @@ pub(crate) fn run(device: &mut dyn Engine, host: &mut dyn Engine) -> Result<Tria
         engine.forget_times();
         Ok::<f64, Error>(times[TURNS / 2].max(1e-6))
     };
-    // A warm-up, because the host's first batch wakes its threads.
+    // The host's first batch wakes its threads, so it is run once before the timing.
     time(host)?;
     Ok(Trial::Right {
         device: time(device)?,
@@ -187,7 +187,7 @@ mod tests {
     use crate::engine::model::{Model, Values, recipe};
     use crate::registry::EngineKind;
 
-    /// Makes a host engine. If `wrong`, a bias of the last layer is changed.
+    /// Makes a host engine. If `wrong`, a changed bias of the last layer makes its answers wrong.
     fn engine(wrong: bool) -> HostEngine {
         let mut model = Model::baked(recipe("host", EngineKind::Host).unwrap(), None).unwrap();
         let Some(Values::F32(biases)) = model.constants.last_mut() else {

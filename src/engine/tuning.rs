@@ -1,9 +1,9 @@
 //! The result of `mortonnet tune` in the cache folder: the fastest plan for a device or the host.
 //!
 //! A tuning record is valid for one model, kernel library, device and driver. It has lines `key
-//! value` and a checksum. It is only a hint. It must name a variant that `tune` could have tried.
-//! The variant's plan must be possible for the network and run on the device. Other records are
-//! ignored, with a reason under `-v`.
+//! value` and a checksum. The program treats it as a hint: it must name a variant of a plan that
+//! `tune` could have tried. The plan must be possible for the network and run on the device. Other
+//! records are ignored, with a reason under `-v`.
 
 use super::cache::{self, Folder};
 use super::{host, model, opencl};
@@ -20,20 +20,21 @@ use std::fmt::Write;
 #[path = "../../tests/fuzz/checks/tuning.rs"]
 pub(crate) mod fuzzing;
 
-/// The fastest variant of a plan for a device or the host.
+/// A tuning record: the fastest variant of a plan for a device or the host.
 #[derive(Clone, Debug)]
 pub(crate) struct TuningRecord {
     /// The record's path, for messages.
     pub(crate) file: String,
     pub(crate) recipe: PlanRecipe,
-    /// Name and driver of the device. For the host engine: `host`, its threads and architecture.
+    /// Name and driver of the device. For the host engine: `host`, and its number of threads with
+    /// the architecture.
     pub(crate) device: (String, String),
-    /// The median time of a full batch in microseconds, from records to classes.
+    /// The median time of a full batch in microseconds, from its records to its classes.
     pub(crate) median_us: f64,
 }
 
 impl TuningRecord {
-    /// The time for each record of a full batch, in microseconds.
+    /// Returns the time per record of a full batch, in microseconds.
     pub(crate) fn us_per_record(&self) -> f64 {
         self.median_us / self.recipe.batch as f64
     }
@@ -72,7 +73,7 @@ fn file_name((device, driver): &(String, String)) -> String {
 
 /// Returns the tuning record for a device (`None`: the host) with this model, library and driver.
 /// The record's plan must run there in batches of `batch`, or of the size in the record if `batch`
-/// is `None`. A record that is ignored gives `None`, and its reason becomes a line of `notes`.
+/// is `None`. If a record is ignored, returns `None` and adds the reason to `notes`.
 pub(crate) fn record(
     device: Option<&Device>,
     batch: Option<usize>,
@@ -92,8 +93,8 @@ pub(crate) fn record(
     unless_ignored(&folder, &name, found, notes)
 }
 
-/// Returns the record of the fastest OpenCL device tuned for this model and library. The reason for
-/// ignoring a record becomes a line of `notes`.
+/// Returns the record of the fastest OpenCL device that was tuned for this model and library. Adds
+/// a line to `notes` for each record that is ignored.
 pub(crate) fn fastest_device(notes: &mut Vec<String>) -> Option<TuningRecord> {
     let folder = folder(notes)?;
     let host = file_name(&identity(None));
@@ -109,8 +110,8 @@ pub(crate) fn fastest_device(notes: &mut Vec<String>) -> Option<TuningRecord> {
         .min_by(|a, b| a.us_per_record().total_cmp(&b.us_per_record()))
 }
 
-/// Returns the cache folder. `None` if there is none, or if other users may write to it, which
-/// `notes` then says.
+/// Returns the cache folder. `None` if there is none. Also `None` if other users may write to the
+/// folder, which a line of `notes` then says.
 fn folder(notes: &mut Vec<String>) -> Option<Folder> {
     let folder = Folder::named().ok()?;
     match folder.check() {
@@ -140,7 +141,7 @@ fn unless_ignored(
     })
 }
 
-/// Adds a line unless it is there already.
+/// Adds `line` to `notes`, unless an equal line is there already.
 pub(crate) fn note(notes: &mut Vec<String>, line: String) {
     if !notes.contains(&line) {
         notes.push(line);
@@ -155,8 +156,8 @@ const MOST_BYTES: u64 = 64 << 10;
 /// The number of hash digits at the end of a record's name.
 const HASH: usize = 16;
 
-/// Reads a tuning record; `None` if there is no file. The error is the reason why it cannot be
-/// used.
+/// Reads a tuning record. Returns `None` if there is no file called `name`. The error is the reason
+/// why the record cannot be used.
 fn read(folder: &Folder, name: &str) -> Result<Option<TuningRecord>, String> {
     let Some(text) = folder.text(name, MOST_BYTES)? else {
         return Ok(None);
@@ -171,7 +172,7 @@ fn read(folder: &Folder, name: &str) -> Result<Option<TuningRecord>, String> {
     }))
 }
 
-/// Parses the plan, device and time of the record in the file called `name`.
+/// Parses the plan, the device and the time of the tuning record in the file called `name`.
 fn parse(text: &str, name: &str) -> Result<(PlanRecipe, (String, String), f64), String> {
     const OTHER: &str = "it is of another version of the program; run mortonnet tune again";
     if !text.starts_with(FIRST_LINE) {
@@ -242,7 +243,8 @@ fn parse(text: &str, name: &str) -> Result<(PlanRecipe, (String, String), f64), 
     Ok((recipe, device, median_us))
 }
 
-/// Parses the kernels that a record lists: some or all of those of the plan `base`, in its order.
+/// Parses the kernels that a record lists: some or all kernels of the plan `base`, in the plan's
+/// order.
 fn kernels(base: &PlanRecipe, text: &str) -> Result<Vec<Cow<'static, str>>, String> {
     let index = |name: &str| library().kernel(name).map(|(i, _)| i);
     let mut of_plan = base.kernels.iter();
@@ -259,7 +261,8 @@ fn kernels(base: &PlanRecipe, text: &str) -> Result<Vec<Cow<'static, str>>, Stri
         .collect()
 }
 
-/// Parses the work-groups of a record: at most one for each kernel, of a size that `tune` tries.
+/// Parses the work-groups of a record. There is at most one for each kernel, of a size that `tune`
+/// tries.
 fn groups(base: &PlanRecipe, kernels: &[Cow<'static, str>], lines: &str) -> Result<Groups, String> {
     let mut groups: Vec<(Cow<'static, str>, (usize, usize))> = Vec::new();
     for line in lines
@@ -299,8 +302,9 @@ pub(crate) fn tuned_name(plan: &str) -> String {
     format!("{}-tuned", plan.strip_suffix("-tuned").unwrap_or(plan))
 }
 
-/// Stores the tuning record of `recipe`, a variant of the library's `plan`. `times` has the median
-/// and spread in microseconds. Returns the file's path for messages, or the reason for the failure.
+/// Stores the tuning record of `recipe`, a variant of the library's plan `plan`. `times` has the
+/// median and the spread in microseconds. Returns the file's path for messages, or the reason for
+/// the failure.
 pub(crate) fn remember(
     plan: &str,
     recipe: &PlanRecipe,
@@ -317,7 +321,7 @@ pub(crate) fn remember(
         .map_err(|e| format!("it cannot be remembered in {}: {e}", folder.name()))
 }
 
-/// The text of a record, as [`parse`] reads it.
+/// Returns the text of a tuning record, as [`parse`] reads it.
 fn record_text(
     plan: &str,
     recipe: &PlanRecipe,
@@ -348,7 +352,7 @@ fn record_text(
 }
 
 #[cfg(test)]
-/// Returns the name and text of a record of `recipe`, for the host or an example device.
+/// Returns the file name and the text of a record of `recipe`, for the host or an example device.
 fn of(plan: &str, recipe: &PlanRecipe) -> (String, String) {
     let host = identity(None);
     let device = ("Mali-T628, 4 compute units".to_string(), "1.1".to_string());
@@ -363,7 +367,8 @@ fn of(plan: &str, recipe: &PlanRecipe) -> (String, String) {
     )
 }
 
-/// Writes a record of `recipe` and parses it again, for the tests here and of the lab.
+/// Writes a record of `recipe` as text and parses it again. The tests of this file and of the lab
+/// use it.
 #[cfg(test)]
 pub(crate) fn read_back(plan: &str, recipe: &PlanRecipe) -> Result<PlanRecipe, String> {
     let (name, text) = of(plan, recipe);
@@ -391,8 +396,8 @@ mod tests {
         }
     }
 
-    /// A record with kernels of another plan is refused. The host engine refuses such a plan as
-    /// well.
+    /// A record with kernels of another plan is refused. The host engine also refuses to run a plan
+    /// with the kernels of an OpenCL plan.
     #[test]
     fn kernels_of_another_plan_are_refused() {
         let mut refused = 0;

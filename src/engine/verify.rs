@@ -1,4 +1,4 @@
-//! Runs the golden vectors on the host engine with the data to be baked, before it is written.
+//! Before a network's data are baked, runs the golden vectors with these data on the host engine.
 
 use super::Engine;
 use super::host::HostEngine;
@@ -11,14 +11,14 @@ use crate::ir::values;
 use crate::ops::bound::score_bound;
 use crate::planner::contents::BufferContents;
 
-/// The limit for the multiply-adds that one batch of `verify` computes.
+/// The limit for the multiply-adds that one batch of [`verify`] computes.
 const MOST: u64 = 1_000_000_000;
 
 /// A batch size that no instruction set's tile divides, so both full tiles and a partial tile run.
 const TILES_AND_REST: usize = 13;
 
-/// Returns the batch sizes that `verify` runs: one record, [`TILES_AND_REST`], and the largest
-/// within [`MOST`].
+/// Returns the batch sizes that [`verify`] runs: one record, [`TILES_AND_REST`], and the largest
+/// size whose multiply-adds are within [`MOST`].
 fn batches(model: &Model) -> Vec<usize> {
     let macs = (model.network.flop() / 2).max(1);
     let most = usize::try_from(MOST / macs)
@@ -29,7 +29,7 @@ fn batches(model: &Model) -> Vec<usize> {
     sizes
 }
 
-/// Runs the golden vectors through a plan of the host engine.
+/// Runs the golden vectors on the host engine with `model` and checks the scores.
 ///
 /// # Errors
 /// The first wrong score, with the step that made the first wrong value, or an error of the engine.
@@ -73,8 +73,9 @@ pub(crate) fn verify(model: &Model, golden: &Golden<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the end of a message about a wrong score in a batch of `records`. `step` describes the
-/// first step that goes wrong when the record runs alone. `None` if no step does.
+/// Returns the end of a message about a wrong score in a batch of `records` records. `step`
+/// describes the first step that goes wrong when the record runs alone. It is `None` if no step
+/// does.
 fn blamed(step: Option<String>, records: usize) -> String {
     const OURS: &str = "This is a mistake of mortonnet, unless a note says that f32 rounds too \
                         much away: please report it";
@@ -88,8 +89,8 @@ fn blamed(step: Option<String>, records: usize) -> String {
     }
 }
 
-/// Runs one record of raw inputs step by step, and returns a description of the first step whose
-/// value is wrong. `None` if no wrong value is found.
+/// Runs one record of raw inputs, each time up to a later step. Returns a description of the first
+/// step whose value is wrong. `None` if no value is wrong.
 fn first_wrong(model: &Model, raw: &[f32]) -> Result<Option<String>, Error> {
     let Model { network, plan, .. } = model;
     let stored = |i: usize| model.constants[i].clone();
@@ -111,7 +112,7 @@ fn first_wrong(model: &Model, raw: &[f32]) -> Result<Option<String>, Error> {
         let Some(map) = contents.rows(buffer, node.output) else {
             continue;
         };
-        // A plan that ends with this step and has the step's value as its scores.
+        // `part` is a plan that ends with this step and has the step's value as its scores.
         let mut steps = plan.full().to_vec();
         steps.truncate(i + 1);
         let mut part = Plan {
@@ -167,7 +168,8 @@ mod tests {
     use crate::ops::random::Random;
     use crate::registry::EngineKind;
 
-    /// An image network whose middle layer has a constant for each element, and its golden vectors.
+    /// Makes an image network whose scaling has a summand for each element, with inputs and scores
+    /// of its golden vectors.
     fn scaled() -> (Model, Vec<f32>, Vec<f32>) {
         let shape = Shape { c: 3, h: 4, w: 5 };
         let mut graph = Graph::new(shape);
@@ -219,8 +221,8 @@ mod tests {
         )
     }
 
-    /// The summands of a scale step are read by the map of its factors, which is wrong for them.
-    /// The error names the node, value and step.
+    /// The test makes a scale step read its summands by a wrong map, as if there were one for each
+    /// channel. The error names the node, value and step.
     #[test]
     fn numbers_of_other_elements_are_found() {
         let (right, inputs, scores) = scaled();
@@ -254,7 +256,7 @@ mod tests {
         );
     }
 
-    /// One changed bias makes the golden vectors fail.
+    /// A single changed bias makes the golden vectors fail.
     #[test]
     fn wrong_weights_are_found() {
         let (mut model, inputs, scores) = scaled();
@@ -278,7 +280,7 @@ mod tests {
         assert!(said.contains("golden vector 1"), "{said}");
     }
 
-    /// A device's plan runs as the host's plan, with its constants repacked.
+    /// A device's plan is verified as the host's plan, with its constants repacked.
     #[test]
     fn plans_for_devices_are_run_too() {
         let (model, inputs, scores) = scaled();

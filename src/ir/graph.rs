@@ -1,15 +1,16 @@
-//! A network as a graph of values and nodes, in topological order. A node computes a value from
-//! other values and from weights. The module `ops` defines each operation.
+//! A network as a graph of values and nodes, in topological order. A node computes one value from
+//! other values and from constant arrays such as weights. The module `ops` defines what each
+//! operation computes.
 
 use super::op::Op;
 use super::view::RowMap;
 use std::borrow::Cow;
 
-/// The most elements of a value of one record, 256 MB of floats. The build computes several such
-/// values at a time in float64.
+/// The most elements that a value of one record may have: 2^26 floats, which are 256 MB. The build
+/// holds several such values at a time, in float64.
 pub(crate) const MOST_VALUES: usize = if cfg!(fuzzing) { 1 << 20 } else { 1 << 26 };
 
-/// The shape of a value of one record: channels × height × width. A vector has height and width 1.
+/// The shape of a value for one record: channels × height × width. A vector has height and width 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) c: usize,
@@ -42,18 +43,18 @@ impl Shape {
         }
     }
 
-    /// Returns true if a value of this shape has no elements. A checked graph has no such shape.
+    /// Returns true if a value of this shape has no elements. No value of a checked graph is empty.
     pub(crate) const fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// The index of an element in the order c, y, x.
+    /// The index of element (c, y, x) in a value whose elements are in the order c, y, x.
     pub(crate) const fn index(self, c: usize, y: usize, x: usize) -> usize {
         (c * self.h + y) * self.w + x
     }
 }
 
-/// Writes `1×28×28`, or `10` for a vector.
+/// Writes `1×28×28` for an image, or `10` for a vector.
 impl std::fmt::Display for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -63,29 +64,31 @@ impl std::fmt::Display for Shape {
     }
 }
 
-/// A value of the graph: an input of the network, or the result of a node. Each record has its own.
+/// A value of the graph: an input of the network, or the result of a node. It is computed anew for
+/// each record.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
-    /// The name in messages: the name of the node that computes the value, or `input`.
+    /// The name for messages: the name of the node that computes the value, or `input`.
     pub(crate) name: Cow<'static, str>,
     pub(crate) shape: Shape,
 }
 
-/// The role of a constant array in its node.
+/// The role that a constant array has for the node that reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A matrix of factors with a row per output.
+    /// A matrix of factors. It has a row for each output of the node.
     Weights,
-    /// A summand per output.
+    /// One summand for each output of the node.
     Biases,
-    /// A factor per channel or per element.
+    /// One factor for each channel or each element.
     Factors,
-    /// A position and a weight per tap of a resampling. They are always stored as floats.
+    /// A position and a weight for each tap of a resampling. These arrays are always stored as
+    /// floats.
     Taps,
 }
 
 impl Role {
-    /// The role's name in messages.
+    /// The name of the role in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Role::Weights => "weights",
@@ -96,23 +99,25 @@ impl Role {
     }
 }
 
-/// A constant array of a node, such as weights, as a row-major matrix. [`Tensors`] has the numbers.
+/// A constant array that a node reads, such as weights, as a row-major matrix. Its numbers are in
+/// [`Tensors`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tensor {
-    /// The name of the node, for messages.
+    /// The name of the node that reads the array, for messages.
     pub(crate) name: Cow<'static, str>,
     pub(crate) role: Role,
     pub(crate) rows: usize,
     pub(crate) cols: usize,
-    /// Maps each element of the node's value to the index of the number in this array that it is
-    /// computed with. `None` if the node does not work element by element.
+    /// Maps each element of the node's value to the index in this array of the number that it uses.
+    /// `None` if the node does not work element by element.
     pub(crate) map: Option<RowMap>,
-    /// The [`spread`] of the columns of weights, 0 if it was not computed.
+    /// The result of [`spread`] for an array of weights, or 0 if it was not computed.
     pub(crate) spread: usize,
 }
 
-/// Takes the largest absolute value of each column, and returns log2 of the largest of these maxima
-/// divided by the smallest, rounded up. Returns [`COLUMN_OF_ZEROS`] if a column has only zeros.
+/// Measures how much the columns of a matrix differ in size. Divides the largest column maximum (of
+/// absolute values) by the smallest, and returns log2 of the ratio, rounded up. Returns
+/// [`COLUMN_OF_ZEROS`] if a column has only zeros.
 pub(crate) fn spread(array: &[f32], cols: usize) -> usize {
     let mut most = vec![0.0f32; cols];
     for row in array.chunks_exact(cols.max(1)) {
@@ -131,32 +136,33 @@ pub(crate) fn spread(array: &[f32], cols: usize) -> usize {
     }
 }
 
-/// The spread of an array with a column of zeros.
+/// The result of [`spread`] for a matrix with a column of zeros.
 pub(crate) const COLUMN_OF_ZEROS: usize = 1 << 10;
 
-/// The numbers of each array of a graph, in the order of `Graph::tensors`.
+/// The numbers of each constant array of a graph, in the order of `Graph::tensors`.
 pub(crate) type Tensors = Vec<Vec<f32>>;
 
-/// One operation on values.
+/// An operation of the graph, with the values and constant arrays that it reads.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node {
-    /// The name in the model's file, for example `layers[2]`.
+    /// The name of the node in the model's file, for example `layers[2]`.
     pub(crate) name: Cow<'static, str>,
     pub(crate) op: Op,
     /// The values that the node reads, as indices into `Graph::values`.
     pub(crate) inputs: Cow<'static, [usize]>,
-    /// The arrays that the node reads, as indices into `Graph::tensors`.
+    /// The constant arrays that the node reads, as indices into `Graph::tensors`.
     pub(crate) tensors: Cow<'static, [usize]>,
-    /// The value that the node computes.
+    /// The value that the node computes, as an index into `Graph::values`.
     pub(crate) output: usize,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Graph {
-    /// The value of a node has a higher index than the node's inputs.
+    /// All values. The value that a node computes has a higher index than the values that the node
+    /// reads.
     pub(crate) values: Cow<'static, [Value]>,
     pub(crate) tensors: Cow<'static, [Tensor]>,
-    /// A node has a higher index than the nodes whose values it reads.
+    /// All nodes. A node has a higher index than the nodes whose values it reads.
     pub(crate) nodes: Cow<'static, [Node]>,
     /// The inputs of the network, as indices into `values`.
     pub(crate) inputs: Cow<'static, [usize]>,
@@ -165,7 +171,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// A graph with one input and no nodes. The input is also the output.
+    /// A graph with one input and no nodes. Its input is also its output.
     pub(crate) fn new(input: Shape) -> Graph {
         let value = Value {
             name: "input".into(),
@@ -179,12 +185,12 @@ impl Graph {
         }
     }
 
-    /// The node that computes `value`. `None` for an input.
+    /// Returns the index of the node that computes `value`. `None` for an input of the network.
     pub(crate) fn producer(&self, value: usize) -> Option<usize> {
         self.nodes.iter().position(|n| n.output == value)
     }
 
-    /// The nodes that read `value`.
+    /// Returns the indices of the nodes that read `value`.
     pub(crate) fn consumers(&self, value: usize) -> impl Iterator<Item = usize> + '_ {
         self.nodes
             .iter()
@@ -193,8 +199,9 @@ impl Graph {
             .map(|(i, _)| i)
     }
 
-    /// The node that reads `value`, if there is only one and `value` is no output of the network.
-    /// Such a node may be fused with the node that computes `value`.
+    /// Returns the index of the only node that reads `value`. `None` if several nodes or none read
+    /// it, or if it is an output of the network. The node may be fused with the node that computes
+    /// `value`.
     pub(crate) fn only_consumer(&self, value: usize) -> Option<usize> {
         let mut found = self.consumers(value);
         let one = found.next().filter(|_| !self.outputs.contains(&value))?;

@@ -1,15 +1,16 @@
-//! Half precision (IEEE 754 binary16) as bits. Weights may be stored as halves, sums are always
-//! f32.
+//! Half-precision floats (IEEE 754 binary16) as bits. Weights may be stored as halves. Sums of
+//! products are always f32.
 
-/// Rounds a float to the nearest half, ties to even. Too large values become infinite.
+/// Rounds a float to the nearest half, ties to even. Values that are too large for a half become
+/// infinite.
 pub(crate) fn from_f32(x: f32) -> u16 {
     let bits = x.to_bits();
     let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7fff_ffff);
     if magnitude > 0x7f80_0000 {
         return sign | 0x7e00;
     }
-    // Below 2^-14, halves are multiples of 2^-24. The last bit of 0.5 is worth 2^-24, so adding 0.5
-    // rounds to such a multiple.
+    // Halves below 2^-14 are multiples of 2^-24. The last bit of the float 0.5 is worth 2^-24, so
+    // adding 0.5 rounds to such a multiple.
     if magnitude < 0x3880_0000 {
         let rounded = f32::from_bits(magnitude) + 0.5;
         return sign | (rounded.to_bits() - 0.5f32.to_bits()) as u16;
@@ -25,7 +26,8 @@ pub(crate) fn to_f32(half: u16) -> f32 {
     );
     let value = match magnitude {
         0x0f80_0000.. => f32::from_bits(magnitude | 0x7000_0000),
-        // The factor 2^112 corrects the exponent of normal and subnormal halves.
+        // The exponent biases of half and float differ by 112. The factor 2^112 corrects this for
+        // normal and subnormal halves.
         _ => f32::from_bits(magnitude) * f32::from_bits(0x7780_0000),
     };
     f32::from_bits(value.to_bits() | sign)
@@ -35,8 +37,8 @@ pub(crate) fn to_f32(half: u16) -> f32 {
 mod tests {
     use super::*;
 
-    /// Returns the value of a half by definition: sign, five bits of exponent, ten bits of
-    /// fraction.
+    /// Returns the value of a half, computed from the definition: a sign bit, five bits of
+    /// exponent, ten bits of fraction.
     fn exact(half: u16) -> f64 {
         let (exponent, fraction) = (
             i32::from(half >> 10 & 0x1f),

@@ -6,9 +6,9 @@
 //! Y0 X0 Base0  Y1 X1 Base1  …  1 1 A
 //! ```
 //!
-//! where Y0×X0 is the matrix, Yk×Xk are the chunks of level k, and `Base` (R or C) is the order of
-//! the chunks of the next level in a chunk of this level. The first and the last pair are redundant
-//! and are not written:
+//! where Y0×X0 is the size of the matrix and Yk×Xk the size of the chunks of level k. `Base` (R or
+//! C) is the order in which the next smaller chunks stand inside a chunk. The first pair (the
+//! matrix) and the last pair (1×1) are redundant and are not written:
 //!
 //! | written       | meaning                                                                      |
 //! |---------------|------------------------------------------------------------------------------|
@@ -21,38 +21,40 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// The order of the chunks (or elements) inside a chunk.
+/// The order in which smaller chunks, or elements, stand inside a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Row major. The columns of a row are neighbours.
+    /// Row major: neighbours in a row are neighbours in memory.
     R,
-    /// Column major. The rows of a column are neighbours.
+    /// Column major: neighbours in a column are neighbours in memory.
     C,
 }
 
-/// The chunks of one level of a layout.
+/// The size of the chunks of one level of a layout, and the order inside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
-    /// The rows of the chunk in elements (Y of the grammar).
+    /// The number of rows of a chunk, in elements (Y in the grammar).
     pub(crate) rows: usize,
-    /// The columns of the chunk in elements (X of the grammar).
+    /// The number of columns of a chunk, in elements (X in the grammar).
     pub(crate) cols: usize,
-    /// The order of the next smaller chunks inside.
+    /// The order in which the next smaller chunks stand inside a chunk.
     pub(crate) order: Order,
 }
 
 /// A layout: the order of a matrix's elements in memory.
 ///
-/// Two layouts are equal if their texts are equal. [`Layout::same_placement`] compares indices.
+/// Two layouts are equal if they are written the same. [`Layout::same_placement`] instead compares
+/// where elements stand.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// The order of the outermost chunks in the matrix (Base0).
+    /// The order in which the largest chunks stand in the matrix (Base0).
     pub(crate) outer: Order,
-    /// The chunks from the largest to the smallest. Each size divides the previous one.
+    /// The levels of chunks, from the largest to the smallest. The rows and columns of each level
+    /// divide those of the level before.
     pub(crate) chunks: Cow<'static, [Chunk]>,
 }
 
-/// The row and column parts of indices. Element (r, c) has the index `rows[r] + cols[c]`.
+/// The two summands of every index in a matrix. Element (r, c) has the index `rows[r] + cols[c]`.
 ///
 /// Every level of the grammar places chunk (i, j) at i·a + j·b, where i depends only on r and j
 /// only on c. An index is therefore the sum of a row part and a column part in every layout.
@@ -72,7 +74,7 @@ impl Layout {
         chunks: Cow::Borrowed(&[]),
     };
 
-    /// Parses a layout. The error names the expected part.
+    /// Parses the text of a layout. The error message names the part that was expected.
     pub(crate) fn parse(text: &str) -> Result<Layout, String> {
         let fail = |what: String| format!("layout \"{text}\": {what}");
         let parts: Vec<&str> = text.split('_').collect();
@@ -116,13 +118,15 @@ impl Layout {
         })
     }
 
-    /// The rows and columns of the largest chunk. The size of a matrix must be a multiple of them.
+    /// Returns the rows and columns of the largest chunk. The rows and columns of a matrix in this
+    /// layout must be multiples of them.
     pub(crate) fn granularity(&self) -> (usize, usize) {
         self.chunks.first().map_or((1, 1), |c| (c.rows, c.cols))
     }
 
     /// Checks that a `rows` × `cols` matrix can be stored in this layout. The largest chunk must
-    /// divide it, and its number of elements must fit 32 bits. The error names the sizes.
+    /// divide the matrix, and the number of elements must fit 32 bits. The error message names the
+    /// sizes.
     pub(crate) fn fits(&self, rows: usize, cols: usize) -> Result<(), String> {
         let (y, x) = self.granularity();
         if rows % y != 0 || cols % x != 0 {
@@ -139,8 +143,8 @@ impl Layout {
         Ok(())
     }
 
-    /// The index of element (`row`, `col`) of a `rows` × `cols` matrix, which must fit. This is
-    /// `MIndex` of the thesis, §8.2, with `MIndex(1, 1) = 0`.
+    /// Returns the index in memory of element (`row`, `col`) of a `rows` × `cols` matrix, which
+    /// must pass [`Layout::fits`]. This is `MIndex` of the thesis, §8.2, with `MIndex(1, 1) = 0`.
     pub(crate) fn index(&self, rows: usize, cols: usize, row: usize, col: usize) -> usize {
         let (mut index, mut order) = (0, self.outer);
         let (mut y, mut x, mut r, mut c) = (rows, cols, row, col);
@@ -162,7 +166,8 @@ impl Layout {
         index
     }
 
-    /// The row and column parts of every index of a `rows` × `cols` matrix, which must fit.
+    /// Returns the row and column parts of the indices of a `rows` × `cols` matrix, which must pass
+    /// [`Layout::fits`].
     pub(crate) fn offsets(&self, rows: usize, cols: usize) -> Offsets {
         Offsets {
             rows: (0..rows)
@@ -174,10 +179,10 @@ impl Layout {
         }
     }
 
-    /// Returns two lists of nested loops, the outermost first: those of the row parts of indices,
-    /// and those of the column parts. A loop is its number of turns and what a turn adds to the
-    /// index. Loops are merged where possible, so equal placements have equal loops. The matrix
-    /// must fit.
+    /// Returns two lists of nested loops, outermost first. The first list gives the row parts of
+    /// indices, the second the column parts. A loop is its number of turns, and the summand that
+    /// each turn adds to the index. Loops are merged where possible, so layouts that place all
+    /// elements alike have equal loops. The matrix must pass [`Layout::fits`].
     fn loops(&self, rows: usize, cols: usize) -> [Vec<(usize, usize)>; 2] {
         let mut loops = [Vec::new(), Vec::new()];
         let (mut y, mut x, mut order) = (rows, cols, self.outer);
@@ -200,8 +205,9 @@ impl Layout {
         loops
     }
 
-    /// The distance in memory, in elements, between an element and the element below it. `None` if
-    /// rows of a `rows` × `cols` matrix have different distances, or if there is only one row.
+    /// Returns the distance in memory, in elements, between an element and the element below it.
+    /// `None` if the distance is not the same for all rows of a `rows` × `cols` matrix, or if the
+    /// matrix has only one row.
     pub(crate) fn row_step(&self, rows: usize, cols: usize) -> Option<u32> {
         match self.loops(rows, cols)[0][..] {
             [(_, step)] => Some(step as u32),
@@ -215,7 +221,7 @@ impl Layout {
         self == other || self.loops(rows, cols) == other.loops(rows, cols)
     }
 
-    /// The layout of panels, `R_P_1_C` with P rows.
+    /// Returns the layout `R_P_1_C`: panels of P rows, where each column of a panel is contiguous.
     pub(crate) fn panels(rows: usize) -> Layout {
         Layout {
             outer: Order::R,
@@ -227,24 +233,24 @@ impl Layout {
         }
     }
 
-    /// The rows P of a panel, if elements stand as in `R_P_1_C` (panels whose columns are
-    /// contiguous) and P is a multiple of 4.
+    /// Returns the number of rows P of a panel, if the layout places elements as `R_P_1_C` does and
+    /// P is a multiple of 4. Such panels have contiguous columns.
     pub(crate) fn panel_rows(&self) -> Option<usize> {
         let (p, columns) = self.granularity();
         let panels = self.same_placement(&Layout::panels(p), 2 * p, 3 * columns);
         (p % 4 == 0 && panels).then_some(p)
     }
 
-    /// Returns the number of columns at which a prefix of the memory may end: for each multiple `n`
-    /// of it, the first `n` columns are the first `n · rows` elements. `None` if the outermost
-    /// chunks stand row by row.
+    /// Returns a number of columns. For each multiple `n` of this number, the first `n` columns of
+    /// a matrix are the first `n · rows` elements in memory. `None` if the largest chunks stand row
+    /// by row.
     pub(crate) fn column_prefix(&self) -> Option<usize> {
         let (_, columns) = self.granularity();
         (self.outer == Order::C).then_some(columns)
     }
 
-    /// Copies a row-major `rows` × `cols` matrix into this layout. The padded matrix must cover it
-    /// and must fit. Its other elements are `pad`.
+    /// Copies a row-major `rows` × `cols` matrix into this layout. The padded matrix must be at
+    /// least as large, and must pass [`Layout::fits`]. Its additional elements are set to `pad`.
     pub(crate) fn pack<T: Copy>(
         &self,
         matrix: &[T],
@@ -266,7 +272,8 @@ impl Layout {
         packed
     }
 
-    /// Copies a matrix back into row-major order, the inverse of [`Layout::pack`].
+    /// Copies a matrix from this layout back into row-major order, without padding. It is the
+    /// inverse of [`Layout::pack`].
     pub(crate) fn unpack<T: Copy>(
         &self,
         packed: &[T],
@@ -286,8 +293,8 @@ impl Layout {
     }
 }
 
-/// Adds an innermost loop, except a loop of one turn. The loop is merged with the loop around it if
-/// a turn of the outer loop steps over exactly all turns of the inner loop.
+/// Adds an innermost loop to the nested loops, unless it has only one turn. If a turn of the loop
+/// around it steps over exactly all its turns, both loops are merged.
 fn add_loop(loops: &mut Vec<(usize, usize)>, turns: usize, step: usize) {
     match loops.last_mut() {
         _ if turns == 1 => {}
@@ -390,8 +397,8 @@ mod tests {
         }
     }
 
-    /// `same_placement` compares loops and finds what comparing all indices finds. `row_step` is
-    /// the distance of neighbouring rows exactly if all distances are equal.
+    /// `same_placement` compares loops, and agrees with a comparison of all indices. `row_step` is
+    /// the distance of neighbouring rows if all these distances are equal, and `None` otherwise.
     #[test]
     fn placements_are_compared_by_loops() {
         let mut counts = [0, 0];
@@ -425,8 +432,8 @@ mod tests {
         assert!(counts.iter().all(|&n| n > 300), "{counts:?}");
     }
 
-    /// Addresses of the thesis's kernels (§12.6 and §12.7), as float4 loads of `a` and `b` and
-    /// float2 stores of `c`.
+    /// Layouts give the addresses that the kernels of the thesis (§12.6 and §12.7) compute. These
+    /// kernels load `a` and `b` as float4 and store `c` as float2.
     #[test]
     fn morton_kernels_address_these_layouts() {
         let (h, w, l) = (16usize, 12usize, 20usize);
@@ -486,9 +493,11 @@ mod tests {
         let at = |text: &str, rows, cols, r, c| layout(text).index(rows, cols, r, c);
         assert_eq!(at("R", 3, 5, 2, 1), 11);
         assert_eq!(at("C", 3, 5, 2, 1), 5);
-        // Panels of 16 rows over 3 columns: panel 1, column 2, row 3 of the panel.
+        // In panels of 16 rows over 3 columns, element (19, 2) is in panel 1, at row 3 and column 2
+        // of the panel.
         assert_eq!(at("R_16_1_C", 32, 3, 19, 2), (3 + 2) * 16 + 3);
-        // Z-order of 16×16 interleaves the bits of row and column, row above column.
+        // Z-order interleaves the bits of the row and the column. Each bit of the row is above the
+        // same bit of the column.
         for (r, c) in [(0usize, 1usize), (1, 0), (5, 3), (15, 9)] {
             let z = (0..4)
                 .map(|b| ((c >> b & 1) << (2 * b)) | ((r >> b & 1) << (2 * b + 1)))
@@ -576,7 +585,8 @@ mod tests {
     }
 
     proptest! {
-        /// Layouts of random depth and chunks are permutations, and are printed as they were read.
+        /// Layouts of random depth and chunk sizes are permutations of the elements. Their texts
+        /// are printed as they were parsed.
         #[test]
         fn any_depth(factors in prop::collection::vec((1usize..4, 1usize..4, any::<bool>()), 0..5),
                      outer: bool, (down, along) in (1usize..4, 1usize..4)) {

@@ -1,5 +1,5 @@
-//! The intermediate representation that the build and the running program share: plain data, no
-//! I/O, no unsafe.
+//! The intermediate representation that the build and the finished program share. Its modules have
+//! plain data, no I/O and no unsafe code.
 
 pub(crate) mod graph;
 pub(crate) mod half;

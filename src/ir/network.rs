@@ -6,21 +6,23 @@ use crate::ir::op::Op;
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// The meaning of the last values of a network.
+/// The meaning of the network's last values, those in front of the final activation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A value per class. The class is the arg-max.
+    /// One value per class. The predicted class is the index of the largest value.
     Classes,
-    /// One value. It means class 1 if its probability is above the threshold, else class 0.
+    /// A single value. The class is 1 if the probability computed from it is above the threshold,
+    /// else 0.
     Binary,
-    /// A value per label. A label applies if its probability is above the threshold.
+    /// One value per label. A label applies if the probability computed from its value is above the
+    /// threshold.
     Multilabel,
-    /// Numbers without a class.
+    /// Plain numbers, such as those of a regression. No class is predicted.
     Values,
 }
 
 impl Kind {
-    /// The name in network files.
+    /// The name of the kind in network files.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Classes => "classes",
@@ -31,7 +33,8 @@ impl Kind {
     }
 }
 
-/// The function from the last values to probabilities, or to the outputs of [`Kind::Values`].
+/// The function that turns the network's last values into probabilities. For [`Kind::Values`] it
+/// gives the outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinalActivation {
     /// e^x / Σ e^x
@@ -42,7 +45,7 @@ pub(crate) enum FinalActivation {
 }
 
 impl FinalActivation {
-    /// The name in network files.
+    /// The name of the function in network files.
     pub(crate) fn name(self) -> &'static str {
         match self {
             FinalActivation::Softmax => "softmax",
@@ -70,20 +73,22 @@ impl FinalActivation {
     }
 }
 
-/// The meaning of the network's last values: their kind, the function to apply, and a threshold.
+/// The meaning of the network's last values: their kind, the final activation, and a threshold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Output {
     pub(crate) kind: Kind,
     pub(crate) activation: FinalActivation,
-    /// The probability above which a class of `Binary` or a label of `Multilabel` applies.
+    /// The probability threshold. Class 1 of a binary network, or a label of a multilabel network,
+    /// applies if its probability is above it.
     pub(crate) threshold: f64,
 }
 
-/// The scaling of raw inputs, computed in float64 before rounding to f32. Each list has one entry
-/// for all features or one per feature.
+/// The scaling of raw inputs. It is computed in float64, and the result is rounded to f32. Each
+/// list has either one entry for all features or one entry per feature.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Transform {
-    /// No scaling, or the scaling is folded into the first layer.
+    /// The program does not scale inputs: the model has no scaling, or the build folded it into the
+    /// first layer.
     Identity,
     /// The function x·scale + offset.
     ScaleOffset {
@@ -99,7 +104,7 @@ pub(crate) enum Transform {
 }
 
 impl Transform {
-    /// Returns the network's input for the raw value `x` of feature `i`.
+    /// Returns the scaled value, the network's input, for the raw value `x` of feature `i`.
     pub(crate) fn apply(&self, i: usize, x: f64) -> f64 {
         let at = |v: &[f64]| v[if v.len() == 1 { 0 } else { i }];
         match self {
@@ -109,7 +114,8 @@ impl Transform {
         }
     }
 
-    /// Returns factor and summand of feature `i`, such that `apply(i, x) = x·factor + summand`.
+    /// Returns the factor and the summand of feature `i`, such that `apply(i, x) = x·factor +
+    /// summand`.
     pub(crate) fn linear(&self, i: usize) -> (f64, f64) {
         let at = |v: &[f64]| v[if v.len() == 1 { 0 } else { i }];
         match self {
@@ -119,25 +125,26 @@ impl Transform {
         }
     }
 
-    /// Returns the raw value of feature `i` for which the network's input is `z`.
+    /// Returns the raw value of feature `i` whose scaled value is `z`.
     pub(crate) fn invert(&self, i: usize, z: f64) -> f64 {
         let (factor, summand) = self.linear(i);
         (z - summand) / factor
     }
 }
 
-/// The order of an image's values in a record.
+/// The order of an image's values in an input record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum InputOrder {
-    /// One channel after the other.
+    /// Channel by channel.
     #[default]
     Chw,
-    /// One pixel after the other, each with all channels.
+    /// Pixel by pixel, each with the values of all channels.
     Hwc,
 }
 
 impl InputOrder {
-    /// Returns the index in the network's input (in the order c, y, x) of value `i` of a record.
+    /// Returns the index in the network's input that value `i` of a record has. The network's input
+    /// is in the order c, y, x.
     pub(crate) fn element(self, shape: Shape, i: usize) -> usize {
         match self {
             InputOrder::Chw => i,
@@ -148,22 +155,23 @@ impl InputOrder {
     }
 }
 
-/// The format of stored weights. Sums are always f32.
+/// The number format of stored weights. Sums of products are always f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum Precision {
     #[default]
     F32,
     /// Half precision, rounded to nearest (`super::half`).
     F16,
-    /// A whole number from −127 to 127 times the scale of the row (`super::scale`).
+    /// A whole number from −127 to 127, stored in a byte. The weight is this number times the scale
+    /// of its row (`super::scale`).
     I8,
 }
 
 impl Precision {
-    /// All formats, the largest first.
+    /// All number formats, from the largest to the smallest.
     pub(crate) const ALL: [Precision; 3] = [Precision::F32, Precision::F16, Precision::I8];
 
-    /// The name in `MORTONNET_WEIGHTS` and `--weights`.
+    /// The name of the format in `MORTONNET_WEIGHTS` and `--weights`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Precision::F32 => "f32",
@@ -176,7 +184,7 @@ impl Precision {
         Precision::ALL.into_iter().find(|e| e.name() == name)
     }
 
-    /// The bytes of a weight.
+    /// The size of one weight in bytes.
     pub(crate) fn bytes(self) -> usize {
         match self {
             Precision::F32 => 4,
@@ -186,13 +194,14 @@ impl Precision {
     }
 }
 
-/// The largest absolute value of inputs for which no sum overflows f32.
+/// The largest size of raw inputs for which no sum in the network overflows f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Range {
-    /// The bound of raw inputs. `f32::MAX` if no sum ever overflows, 0 if no bound is known.
+    /// If no raw input has a larger absolute value than this, no sum overflows f32. `f32::MAX` if
+    /// no sum ever overflows, 0 if no bound is known.
     pub(crate) up_to: f32,
-    /// True if a score overflows for golden vectors times a million, or for other inputs of that
-    /// size. Real inputs may then overflow, too.
+    /// True if a score overflowed in trials with inputs a million times as large as the golden
+    /// vectors. The build and `--selftest` then print the bound.
     pub(crate) near: bool,
 }
 
@@ -221,31 +230,36 @@ impl fmt::Display for Range {
 pub(crate) struct Network {
     /// The network's name in messages.
     pub(crate) name: Cow<'static, str>,
-    /// A hash of the description, the weights as stored and the golden vectors, in hexadecimal.
+    /// The SHA-256 of the network's description, its weights as stored and its golden vectors, in
+    /// hexadecimal.
     pub(crate) hash: Cow<'static, str>,
     /// The number of values in an input record.
     pub(crate) width: usize,
     pub(crate) order: InputOrder,
-    /// The operations up to the last values. A final softmax, sigmoid or tanh is part of `output`.
+    /// The operations up to the network's last values. A final softmax, sigmoid or tanh is not in
+    /// the graph but in `output`.
     pub(crate) graph: Graph,
     pub(crate) output: Output,
-    /// The names of the classes or outputs. May be empty.
+    /// The names of the classes or outputs, for answers. Empty if the model gives none.
     pub(crate) labels: Cow<'static, [Cow<'static, str>]>,
-    /// The names of the inputs. May be empty.
+    /// The names of the input values. Empty if the model gives none.
     pub(crate) features: Cow<'static, [Cow<'static, str>]>,
-    /// The scaling that the reader applies to every value.
+    /// The scaling that the program applies to every value of a record when it reads the record.
     pub(crate) transform: Transform,
-    /// True if the build folded the scaling into the first layer. Only `--info` uses this.
+    /// True if the build folded the input scaling into the first layer. Only the text of `--info`
+    /// uses this.
     pub(crate) folded: bool,
-    /// The precision to which weights were rounded. The plan may store them with more bits.
+    /// The number format that the weights were rounded to. The plan may store the rounded weights
+    /// in a format with more bits.
     pub(crate) weights: Precision,
-    /// The allowed difference of a score, in units of `ops::bound::score_bound`. It is above 1 for
-    /// networks whose sums lose more digits in f32 (`ops::noise`).
+    /// The allowed error of a score, as a multiple of `ops::bound::score_bound`. It is above 1 for
+    /// networks whose f32 sums lose many digits (`ops::noise`).
     pub(crate) tolerance: f32,
-    /// The inputs of a model with several, in the order in which a record has them. Else empty.
+    /// The inputs of a model that has several, in the order in which a record holds them. Empty for
+    /// a model with one input.
     pub(crate) inputs: Cow<'static, [Value]>,
-    /// The outputs of a model with several, in the order of their elements in the last value. Empty
-    /// for a model with one output.
+    /// The outputs of a model that has several, in the order in which the graph's output holds
+    /// their elements. Empty for a model with one output.
     pub(crate) outputs: Cow<'static, [Value]>,
 }
 
@@ -255,7 +269,7 @@ impl Network {
         self.graph.values[self.graph.inputs[0]].shape
     }
 
-    /// The number of values that the network computes for a record.
+    /// The number of scores that the network computes for one record.
     pub(crate) fn outputs(&self) -> usize {
         self.graph
             .outputs
@@ -263,7 +277,8 @@ impl Network {
             .map_or(self.width, |&v| self.graph.values[v].shape.len())
     }
 
-    /// Returns the class for the last values of a record. `None` for kinds without a single class.
+    /// Returns the predicted class for the network's last values of one record. `None` for kinds
+    /// that predict no single class.
     pub(crate) fn class(&self, scores: &[f64]) -> Option<u32> {
         match self.output.kind {
             Kind::Classes => Some(argmax(scores)),
@@ -276,8 +291,9 @@ impl Network {
         }
     }
 
-    /// Returns the shapes of the input and of layers with weights, and the activations, for example
-    /// `1×28×28-20×24×24-10 relu`. Equal activations in succession are named once.
+    /// Returns a text with the shapes of the input and of the results of layers with weights,
+    /// followed by the activations. For example `1×28×28-20×24×24-10 relu`. Equal activations in
+    /// succession are named once.
     pub(crate) fn shape(&self) -> String {
         let mut sizes = vec![self.input().to_string()];
         let mut activations: Vec<&str> = Vec::new();
@@ -299,7 +315,7 @@ impl Network {
     }
 }
 
-/// Returns the names and shapes of inputs or outputs, for example `a 3, b 1×8×8`.
+/// Returns a text with the names and shapes of inputs or outputs, for example `a 3, b 1×8×8`.
 pub(crate) fn named(values: &[Value]) -> String {
     let mut text = String::new();
     for v in values {
@@ -309,7 +325,7 @@ pub(crate) fn named(values: &[Value]) -> String {
     text
 }
 
-/// Returns the index of the largest value, the lowest index of equal values.
+/// Returns the index of the largest value. Of equal values the first wins.
 pub(crate) fn argmax(values: &[f64]) -> u32 {
     let mut best = 0;
     for (i, v) in values.iter().enumerate() {
@@ -347,8 +363,8 @@ mod tests {
         }
     }
 
-    /// `linear` agrees with `apply`, and `invert` is its inverse, for shared and for separate
-    /// entries.
+    /// `linear` agrees with `apply`, and `invert` is the inverse of `apply`. This holds for one
+    /// entry shared by all features and for one entry per feature.
     #[test]
     fn transforms_are_linear_and_can_be_undone() {
         let scaled = |scale: &'static [f64], offset: &'static [f64]| Transform::ScaleOffset {

@@ -1,4 +1,4 @@
-//! The header of NumPy's .npy format (versions 1 to 3) and the decoding of its elements.
+//! Parses the header of NumPy's .npy format (versions 1 to 3), and decodes the array's elements.
 //!
 //! A header has the magic, a version, a length and a Python dictionary with the keys `descr`,
 //! `fortran_order` and `shape`. The format is defined at
@@ -7,10 +7,11 @@
 /// The first bytes of every .npy file.
 pub(crate) const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// The most bytes of a header's dictionary. Only structured types need more, and they are refused.
+/// The most bytes that a header's dictionary may have. Only structured types need more, and they
+/// are not supported.
 const LONGEST: usize = 1 << 16;
 
-/// The type of an element.
+/// The type of the array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dtype {
     F4,
@@ -23,12 +24,12 @@ pub(crate) enum Dtype {
     U2,
     U4,
     U8,
-    /// A byte that is decoded as 0 if it is 0, and as 1 otherwise.
+    /// A boolean in one byte. It is decoded as 0 if the byte is 0, and as 1 otherwise.
     Bool,
 }
 
 impl Dtype {
-    /// The bytes of an element.
+    /// The size of an element in bytes.
     pub(crate) fn size(self) -> usize {
         match self {
             Dtype::I1 | Dtype::U1 | Dtype::Bool => 1,
@@ -49,8 +50,8 @@ impl Dtype {
         }
     }
 
-    /// Decodes an element as f32, rounded once. A 64-bit integer must not become f64 on the way,
-    /// because it would be rounded twice.
+    /// Decodes an element as f32 and rounds only once. A 64-bit integer is not converted to f64
+    /// first, because it would then be rounded twice.
     pub(crate) fn decode_f32(self, bytes: &[u8], big_endian: bool) -> f32 {
         match self {
             Dtype::U8 => unsigned(bytes, big_endian) as f32,
@@ -76,14 +77,15 @@ fn signed(bytes: &[u8], big_endian: bool) -> i64 {
     (unsigned(bytes, big_endian) << unused) as i64 >> unused
 }
 
-/// A parsed header. The data is in C order, because `parse_header` refuses Fortran order.
+/// A parsed .npy header. The elements are in C order (row-major), because `parse_header` refuses
+/// Fortran order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) dtype: Dtype,
     pub(crate) big_endian: bool,
-    /// The sizes of the array, the outermost first. Empty for a single number.
+    /// The sizes of the array's dimensions, the outermost first. Empty for a single number.
     pub(crate) shape: Vec<usize>,
-    /// The number of bytes before the first element.
+    /// The number of bytes in the file before the first element.
     pub(crate) data_offset: usize,
 }
 
@@ -93,14 +95,14 @@ impl Header {
         self.dtype.decode(bytes, self.big_endian)
     }
 
-    /// Decodes an element as f32, rounded once.
+    /// Decodes an element from `dtype.size()` bytes as f32, rounded once.
     pub(crate) fn decode_f32(&self, bytes: &[u8]) -> f32 {
         self.dtype.decode_f32(bytes, self.big_endian)
     }
 }
 
-/// Parses the header at the start of `bytes`. `None` if more bytes are needed. The error says what
-/// to do.
+/// Parses the .npy header at the start of `bytes`. Returns `None` if the header needs more bytes
+/// than these. The error message says what to do.
 pub(crate) fn parse_header(bytes: &[u8]) -> Result<Option<Header>, String> {
     let seen = bytes.len().min(MAGIC.len());
     if bytes[..seen] != MAGIC[..seen] {
@@ -141,7 +143,8 @@ pub(crate) fn parse_header(bytes: &[u8]) -> Result<Option<Header>, String> {
         )
     })?;
     let (dtype, big_endian) = dtype(&fields.descr)?;
-    // With at most one size above 1, Fortran order is C order, so such an array is accepted.
+    // If at most one dimension is larger than 1, Fortran order and C order are the same. Such an
+    // array is accepted.
     if fields.fortran && fields.shape.iter().filter(|&&n| n > 1).count() > 1 {
         return Err(
             "expected an array in C order, found Fortran order: save np.ascontiguousarray(array)"
@@ -156,7 +159,8 @@ pub(crate) fn parse_header(bytes: &[u8]) -> Result<Option<Header>, String> {
     }))
 }
 
-/// Parses a `descr` such as `<f4`. Returns the type, and true if numbers are big-endian.
+/// Parses an element type in NumPy's notation, such as `<f4`. Returns the type, and true if the
+/// numbers are big-endian.
 fn dtype(descr: &str) -> Result<(Dtype, bool), String> {
     let refused = |what: &str| {
         let advice = "save array.astype(np.float32)";
@@ -212,7 +216,7 @@ struct Fields {
     shape: Vec<usize>,
 }
 
-/// Parses the part of Python's literal syntax that headers use.
+/// A parser of the part of Python's literal syntax that .npy headers use.
 struct Python<'a> {
     rest: &'a str,
 }
@@ -235,7 +239,7 @@ impl<'a> Python<'a> {
                 break;
             }
         }
-        // Blanks and a line end pad the header.
+        // The header ends with blanks and a line end as padding.
         self.rest.trim_start().is_empty().then_some(())?;
         Some(Fields {
             descr: descr?,
@@ -244,8 +248,8 @@ impl<'a> Python<'a> {
         })
     }
 
-    /// Takes the next character that is no blank, if it is `c`. Otherwise returns `None` and takes
-    /// nothing.
+    /// Removes the next character that is not a blank from the input, if it is `c`. Otherwise
+    /// returns `None` and removes nothing.
     fn sign(&mut self, c: char) -> Option<()> {
         self.rest = self.rest.trim_start().strip_prefix(c)?;
         Some(())
@@ -259,7 +263,8 @@ impl<'a> Python<'a> {
         Some(text)
     }
 
-    /// Parses a type as text. A structured type, which is a list, is returned as `[`.
+    /// Parses the element type, which is a string. A structured type is a list, and is returned as
+    /// `[`.
     fn descr(&mut self) -> Option<String> {
         if !self.rest.trim_start().starts_with('[') {
             return self.text().map(String::from);
@@ -296,7 +301,7 @@ impl<'a> Python<'a> {
             let rest = self.rest.trim_start();
             let digits = rest.find(|c: char| !c.is_ascii_digit())?;
             shape.push(rest[..digits].parse().ok()?);
-            // Python 2 wrote sizes like 3L.
+            // Python 2 wrote the sizes of dimensions like 3L.
             self.rest = rest[digits..].trim_start_matches('L');
             if self.sign(',').is_none() {
                 self.sign(')')?;
@@ -480,7 +485,7 @@ mod tests {
             4e9
         );
         assert_eq!(header(Dtype::Bool, false).decode(&[2]), 1.0);
-        // 2^60 + 2^36 + 1 is just above the middle of two f32, but f64 drops the 1.
+        // 2^60 + 2^36 + 1 is just above the middle between two f32. As an f64 it loses the 1.
         let n = (1u64 << 60) + (1 << 36) + 1;
         assert_eq!(
             header(Dtype::U8, false).decode_f32(&n.to_le_bytes()),

@@ -1,69 +1,72 @@
-//! The operations of graphs and kernels as plain data. The module `ops` computes them.
+//! The operations of graphs and of kernels as plain data. The module `ops` defines what graph
+//! operations compute.
 
 use super::graph::Shape;
 
-/// The operation of a node. The elements of a value are in the order c, y, x. The files in `ops`
-/// define each operation.
+/// The operation of a graph node. Operations number the elements of a value in the order c, y, x.
+/// The files in `ops` define what each operation computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Op {
-    /// R = W·I + b, W of outputs × inputs.
+    /// An affine layer: R = W·I + b. W has a row for each output and a column for each input.
     Affine,
-    /// A convolution with W of outputs × (ky, kx, c), where c are the channels of a group.
+    /// A convolution. W has a row for each output channel and a column for each (ky, kx, c), where
+    /// c counts the channels of a group.
     Convolution {
         window: Window,
         groups: usize,
     },
-    /// The maximum or mean of each window.
+    /// The maximum or the mean of each window of an image.
     Pool {
         kind: Pool,
         window: Window,
     },
     Activation(Activation),
-    /// x above 0, else slope · x, with a slope for each channel.
+    /// x if x is above 0, else slope · x. Each channel has its own slope.
     PRelu,
-    /// x · factor + bias, with a factor and a bias for each channel or each element.
+    /// x · factor + bias. Each channel or each element has its own factor and bias.
     Scale,
-    /// An element-wise operation on two values. The second may have one element per channel, which
-    /// is used for all pixels.
+    /// An element-wise operation on two values. The second value may have only one element per
+    /// channel, which is then used for all pixels of the channel.
     Combine(Arithmetic),
     /// The concatenation of values along an axis.
     Concat(Axis),
-    /// The `size` neighbouring elements from `first` on along an axis.
+    /// The slice of `size` neighbouring elements along an axis, beginning with element `first`.
     Slice {
         axis: Axis,
         first: usize,
         size: usize,
     },
-    /// The operand, surrounded by elements that have the constant `value`.
+    /// The operand, surrounded by padding elements that all have the constant `value`.
     Pad {
         padding: Padding,
         value: Float,
     },
-    /// A linear resampling of rows and columns. Element (c, y, x) of the result is the sum of
-    /// wy · wx · element (c, py, px) of the operand, over the taps (py, wy) of row y and the taps
-    /// (px, wx) of column x. The only array has the taps ([`taps`](super::taps)).
+    /// A linear resampling of rows and columns. Element (c, y, x) of the result is the sum of wy ·
+    /// wx · element (c, py, px) of the operand. The sum is over the taps (py, wy) of row y and the
+    /// taps (px, wx) of column x. The node's only array holds the taps ([`taps`](super::taps)).
     Resample {
         height: usize,
         width: usize,
-        /// The number of taps for each row and for each column.
+        /// The number of taps that each row and each column of the result has.
         taps: (usize, usize),
     },
-    /// The products of two values A and B, in groups. Element (g, i, j) of the result is the sum
-    /// over k of A(g, i, k) · B(g, k, j), or of A(g, i, k) · B(g, j, k) with `transposed`. The
-    /// channels of both values are the groups.
+    /// Matrix products of two values A and B, one for each channel g. Element (g, i, j) of the
+    /// result is the sum over k of A(g, i, k) · B(g, k, j). With `transposed` it is the sum over k
+    /// of A(g, i, k) · B(g, j, k).
     Product {
         transposed: bool,
     },
-    /// Softmax over the channels of each pixel, or its logarithm.
+    /// For each pixel, the softmax over its channels or the logarithm of the softmax.
     Softmax(SoftmaxOf),
-    /// The elements in their order, in another shape.
+    /// All elements in the same order, as a value of another shape.
     Reshape(Shape),
-    /// The axes in another order. Axis i of the result is axis `.0[i]` of the operand.
+    /// The operand with its axes in another order. Axis i of the result is axis `.0[i]` of the
+    /// operand.
     Transpose([Axis; 3]),
 }
 
 impl Op {
-    /// The name in `library.json`.
+    /// The name of the operation in `library.json`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Op::Affine => "affine",
@@ -92,22 +95,22 @@ impl Op {
     }
 }
 
-/// A window that moves over an image. Pairs are (height, width). Elements of the window in the
-/// border count as 0, or do not count, as the operation says.
+/// A window that moves over an image. Pairs are (height, width). The window may cover a border
+/// around the image. Elements in the border count as 0 or not at all, which the operation decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) size: (usize, usize),
-    /// The distance from one position of the window to the next.
+    /// The distance in pixels from one position of the window to the next.
     pub(crate) stride: (usize, usize),
-    /// The distance between neighbouring elements of the window.
+    /// The distance in pixels between neighbouring elements of the window.
     pub(crate) dilation: (usize, usize),
     pub(crate) border: Border,
-    /// True if the last window may end outside of the border.
+    /// True if the last window of a row or column may reach beyond the border (ONNX: `ceil_mode`).
     pub(crate) ceil: bool,
 }
 
 impl Window {
-    /// A window with stride 1 and no border.
+    /// A window with stride 1, dilation 1 and no border.
     pub(crate) const fn of(size: (usize, usize)) -> Window {
         let border = Border {
             top: 0,
@@ -125,7 +128,8 @@ impl Window {
     }
 }
 
-/// The number of rows and columns around an image that a window may cover.
+/// The number of rows and columns around an image that a window may cover. Each side has its own
+/// number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Border {
     pub(crate) top: usize,
@@ -134,7 +138,7 @@ pub(crate) struct Border {
     pub(crate) right: usize,
 }
 
-/// The number of elements around a value, before and behind it along c, y and x.
+/// The number of elements that padding adds around a value, before and behind it along c, y and x.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Padding {
     pub(crate) before: [usize; 3],
@@ -142,7 +146,7 @@ pub(crate) struct Padding {
 }
 
 impl Padding {
-    /// Returns the padding that has the rows and columns of `border` and no channels.
+    /// Returns a padding with the rows and columns of `border`. It adds no channels.
     pub(crate) fn of_border(border: Border) -> Padding {
         Padding {
             before: [0, border.top, border.left],
@@ -150,7 +154,7 @@ impl Padding {
         }
     }
 
-    /// Returns the rows and columns of the padding as a border. `None` if the padding has channels.
+    /// Returns the padding as a border. `None` if the padding adds channels, which a border cannot.
     pub(crate) fn border(self) -> Option<Border> {
         let ([before, top, left], [behind, bottom, right]) = (self.before, self.behind);
         (before + behind == 0).then_some(Border {
@@ -162,18 +166,18 @@ impl Padding {
     }
 }
 
-/// The value that pooling computes from a window.
+/// The number that pooling computes from each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pool {
-    /// The maximum, or NaN if the window has one.
+    /// The maximum of the window's elements, or NaN if one of them is NaN.
     Max,
-    /// The mean of the values inside the image.
+    /// The mean of those elements of the window that are inside the image.
     Mean,
-    /// The mean, where elements in the border count as 0.
+    /// The mean of all elements of the window, where elements in the border are 0.
     PaddedMean,
 }
 
-/// An axis of a value: channels (c), rows (y) or columns (x) of the image.
+/// An axis of a value: the channels (c), the rows (y) or the columns (x) of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Axis {
     C,
@@ -181,7 +185,7 @@ pub(crate) enum Axis {
     X,
 }
 
-/// An element-wise operation on two values a and b.
+/// An element-wise operation on two values a and b, for example a − b.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arithmetic {
     Add,
@@ -195,7 +199,7 @@ pub(crate) enum Arithmetic {
 }
 
 impl Arithmetic {
-    /// All arithmetic operations, in the order of their codes in kernels (`-DCOMBINE=…`).
+    /// All operations on two values, in the order of their codes in kernels (`-DCOMBINE=…`).
     pub(crate) const ALL: [Arithmetic; 6] = [
         Arithmetic::Add,
         Arithmetic::Subtract,
@@ -205,7 +209,7 @@ impl Arithmetic {
         Arithmetic::Minimum,
     ];
 
-    /// The name in `library.json`.
+    /// The name of the operation in `library.json`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Arithmetic::Add => "add",
@@ -218,14 +222,14 @@ impl Arithmetic {
     }
 }
 
-/// The result of a softmax: probabilities or their logarithms.
+/// Says if a softmax gives probabilities or the logarithms of probabilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SoftmaxOf {
     Linear,
     Logarithm,
 }
 
-/// An element-wise function between layers.
+/// An element-wise function, mostly the activation function of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Activation {
     /// The identity: x is not changed.
@@ -251,7 +255,7 @@ pub(crate) enum Activation {
     Gelu,
     /// x / 2 · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))
     GeluTanh,
-    /// α · x + β, limited to 0 and 1.
+    /// α · x + β, limited to the range from 0 to 1.
     HardSigmoid {
         alpha: Float,
         beta: Float,
@@ -264,22 +268,23 @@ pub(crate) enum Activation {
     Mish,
     /// ln(1 + eˣ)
     Softplus,
-    /// A function such as sine or logarithm. It stands between other operations, not behind layers.
+    /// A mathematical function such as sine or logarithm. Networks use it between other operations,
+    /// not as the activation of a layer.
     Math(Math),
 }
 
-/// A mathematical function without parameters. No kernel fuses it with a layer, and the host engine
-/// computes it in float64.
+/// A mathematical function without parameters. No kernel fuses it with a layer. The host engine
+/// computes it in float64, except for functions that round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Math {
     Abs,
-    /// The error function
+    /// The error function erf(x)
     Erf,
     Sin,
     Cos,
-    /// The largest whole number up to x
+    /// The largest whole number that is not above x
     Floor,
-    /// The nearest whole number, of two the even one
+    /// The whole number nearest to x, and the even one if two are equally near
     Round,
     /// 1 if x is above 0, otherwise 0
     Above,
@@ -295,12 +300,12 @@ pub(crate) enum Math {
 }
 
 impl Math {
-    /// True for functions that may give infinity or NaN of a finite number.
+    /// Returns true for functions that may turn a finite number into infinity or NaN.
     pub(crate) fn unbounded(self) -> bool {
         matches!(self, Math::Exp | Math::Reciprocal | Math::Log | Math::Sqrt)
     }
 
-    /// True for functions that give whole numbers.
+    /// Returns true for functions whose results are always whole numbers.
     pub(crate) fn rounds(self) -> bool {
         matches!(self, Math::Round | Math::Floor)
     }
@@ -339,7 +344,7 @@ impl Math {
     }
 }
 
-/// A float that is compared and hashed by its bits, so that NaN equals NaN and 0 differs from −0.
+/// A float that is compared and hashed by its bits. So NaN equals NaN, and 0 differs from −0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Float(u32);
 
@@ -360,8 +365,8 @@ impl std::fmt::Debug for Float {
 }
 
 impl Activation {
-    /// The activations that kernels can fuse. The parameters are examples for tests. Kernels take
-    /// any parameters.
+    /// The activations that kernels can fuse with a layer, with example parameters for tests.
+    /// Kernels accept any parameters.
     pub(crate) const FUSED: [Activation; 5] = [
         Activation::Sigmoid,
         Activation::Relu,
@@ -373,8 +378,8 @@ impl Activation {
         },
     ];
 
-    /// The activations that stand behind layers, with example parameters, in the order of their
-    /// codes. All are continuous functions.
+    /// All activations of layers, with example parameters, in the order of their codes. Each is a
+    /// continuous function.
     pub(crate) const BEHIND_LAYERS: [Activation; 13] = [
         Activation::FUSED[0],
         Activation::FUSED[1],
@@ -397,7 +402,7 @@ impl Activation {
         Activation::Softplus,
     ];
 
-    /// All activations but `None`, with example parameters, in the order of their codes.
+    /// All activations except `None`, with example parameters, in the order of their codes.
     pub(crate) const ALL: [Activation; 25] = {
         let mut all = [Activation::None; 25];
         let mut i = 0;
@@ -411,24 +416,24 @@ impl Activation {
         all
     };
 
-    /// True if the host engine computes the activation in float64, number by number. It computes
-    /// all others in vectors of floats.
+    /// Returns true if the host engine computes the activation in float64, one number at a time.
+    /// The host engine computes all other activations in vectors of floats.
     pub(crate) fn computed_each(self) -> bool {
         matches!(self, Activation::Math(function) if !function.rounds())
     }
 
-    /// The number of the activation in kernels (`-DACTIVATION=…`, `kernels/common/activation.cl`).
+    /// The code of the activation in kernels (`-DACTIVATION=…`, `kernels/common/activation.cl`).
     pub(crate) fn code(self) -> u32 {
         self.facts().code
     }
 
-    /// The lower-case name, `none` for the identity.
+    /// The name of the activation in lower case. It is `none` for the identity.
     pub(crate) fn name(self) -> &'static str {
         self.facts().name
     }
 
-    /// The two parameters that kernels get as arguments. A parameter that the activation does not
-    /// have is 0.
+    /// The two parameters that kernels get as arguments. If the activation has fewer parameters,
+    /// the others are 0.
     pub(crate) fn parameters(self) -> [f32; 2] {
         self.facts().parameters
     }
@@ -460,8 +465,8 @@ impl Activation {
         }
     }
 
-    /// Returns the activation with the parameters `[a, b]`. Parameters that it does not have are
-    /// ignored.
+    /// Returns the same kind of activation with the parameters `[a, b]`. Ignores parameters that
+    /// this kind does not have.
     pub(crate) fn with(self, [a, b]: [f32; 2]) -> Activation {
         let (a, b) = (Float::new(a), Float::new(b));
         match self {
@@ -482,14 +487,14 @@ impl Activation {
     }
 }
 
-/// The code, the name and the parameters by which files and kernels identify an activation.
+/// The code, the name and the parameters of an activation, by which files and kernels identify it.
 struct Facts {
     code: u32,
     name: &'static str,
     parameters: [f32; 2],
 }
 
-/// The operation of a kernel.
+/// The operation that a kernel computes. B is the operand, and R the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Operation {
     /// R = A·B, a product of matrices
@@ -498,15 +503,16 @@ pub(crate) enum Operation {
     Bias,
     /// R = activation(A·B + b) in one kernel
     Affine,
-    /// R = activation(sum of `l` parts + b). Ends an affine layer of which each of several
-    /// work-groups has summed a part of the common dimension.
+    /// R = activation(sum of `l` parts + b). It completes an affine layer after a kernel in which
+    /// several work-groups shared the common dimension. Each part is the sum of one work-group.
     Reduce,
     /// R = A2·activation(A·B + b) + b2: two affine layers in one kernel
     Pair,
-    /// R = A2·activation(sum of `c` parts + b) + b2. Ends an affine layer as `Reduce` does, and
-    /// computes the layer behind it.
+    /// R = A2·activation(sum of `c` parts + b) + b2. It completes an affine layer as `Reduce` does,
+    /// and also computes the next affine layer.
     ReducePair,
-    /// A whole network in one kernel: all affine layers with their activations, then the arg-max.
+    /// A whole network in one kernel: all affine layers with their activations, and the arg-max if
+    /// the network has classes.
     Layers,
     /// R = activation(convolution of B with A + b)
     Convolution,
@@ -518,29 +524,30 @@ pub(crate) enum Operation {
     Relu,
     /// R = f(R), where f is any activation
     Activation,
-    /// R = B · factor + bias, or PReLU
+    /// R = B · factor + bias, or the PReLU of B
     Scale,
-    /// An element-wise operation on B and C.
+    /// R = an element-wise operation on B and C
     Combine,
     /// R = a linear resampling of the rows and columns of B
     Resample,
-    /// R = B · C, a product in each group of two computed values
+    /// R = B · C for two computed values: one matrix product for each group
     Product,
-    /// R = softmax over the channels of each pixel, or its logarithm
+    /// R = softmax over the channels of each pixel of B, or its logarithm
     Softmax,
-    /// Copies rows of one matrix to rows of another.
+    /// Copies rows of one matrix to rows of another matrix.
     Gather,
-    /// Copies a matrix into another layout.
+    /// Copies a matrix into another memory layout.
     Repack,
-    /// The class of every column: the row of the largest value, the lowest row of equal values, or
-    /// `NAN_CLASS` if a value is NaN or infinite.
+    /// The predicted class of every column (record): the row of its largest value. Of equal values
+    /// the lowest row wins. The class is `NAN_CLASS` if a value is NaN or infinite.
     ArgMax,
-    /// Horizontal and vertical 3×3 Sobel filter of a byte image (ARM, §1). The border is not
-    /// changed.
+    /// The horizontal and vertical 3×3 Sobel filters of a byte image (ARM, §1). The pixels at the
+    /// border of the result are not written.
     Sobel,
-    /// r[i] = number of work-items that ran before work-item i (the thesis, fig. 12.1)
+    /// r[i] = number of work-items that ran before work-item i (thesis, fig. 12.1)
     Order,
-    /// Measures the speed of the device: multiply-adds in registers, or a copy in memory.
+    /// Measures the speed of the device, either of multiply-adds in registers or of a copy in
+    /// memory.
     Probe,
 }
 
@@ -572,7 +579,7 @@ impl Operation {
         Operation::Probe,
     ];
 
-    /// The name in `library.json`, which is also the folder of the kernels.
+    /// The name of the operation in `library.json`. The folder with its kernels has the same name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Operation::Matmul => "matmul",
@@ -606,7 +613,7 @@ impl Operation {
 mod tests {
     use super::*;
 
-    /// Code and parameters, which files store, give the activation back.
+    /// An activation can be restored from its code and its parameters, which files store.
     #[test]
     fn an_activation_is_its_number_and_parameters() {
         for known in Activation::ALL {
@@ -621,7 +628,8 @@ mod tests {
         assert_eq!(Activation::of_code(99), None);
     }
 
-    /// Codes identify activations in kernels, names identify operations in files.
+    /// No two activations have the same code or name, and no two operations have the same name.
+    /// Kernels identify activations by code, files identify operations by name.
     #[test]
     fn codes_and_names_tell_one_from_another() {
         assert_eq!(Activation::None.code(), 0);

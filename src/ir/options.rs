@@ -1,99 +1,107 @@
-//! Facts that the kernel of a step is compiled for, besides the options of its library entry.
+//! The options that the kernel of a plan's step is compiled with, besides the options of its
+//! library entry.
 //!
-//! Engines and the plan checker match on the fields. Only the `Display` of [`StepOptions`] writes
-//! OpenCL compiler options.
+//! The engines and the plan checker use the fields of [`StepOptions`]. Only its `Display` turns
+//! them into OpenCL compiler options.
 
 use super::layout::{Layout, Order};
 use super::op::{Activation, Arithmetic, Pool, SoftmaxOf};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Facts that the kernel of a step is compiled for. Most kernels need none.
+/// The options that the kernel of one step is compiled with. Most kernels need none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct StepOptions {
     pub(crate) function: Function,
-    /// True if the kernel adds a value with the result's layout before the activation.
+    /// True if the kernel also adds the elements of another value before the activation, as in a
+    /// residual block. That value has the result's layout.
     pub(crate) adds: bool,
     /// True if the kernel multiplies the layer's results by factors and adds summands, which are
     /// beside the biases.
     pub(crate) rescales: bool,
     /// True if the kernel rounds to whole numbers before the activation.
     pub(crate) rounds: bool,
-    /// Layouts of the kernel's matrices, for kernels that support several.
+    /// The layouts of the kernel's matrices, for kernels that are compiled for given layouts.
     pub(crate) places: Places,
-    /// Distance from each row of the operand to the next, in elements. `None` if distances differ
-    /// or the kernel does not use them.
+    /// The distance from each row of the step's operand to the next, in elements. `None` if the
+    /// distance varies or the kernel does not use it.
     pub(crate) row_step: Option<u32>,
-    /// Rows of a panel of the weights. Only kernels for few records are compiled for it.
+    /// The number of rows in a panel of the step's weights. Only set for kernels for few records.
     pub(crate) panel: Option<usize>,
-    /// Work-groups out of every 16 that ask the device's last cache to keep their weights. `None`
-    /// if no work-group asks.
+    /// The number of work-groups, out of every 16, that ask the device's last-level cache to keep
+    /// their weights. `None` if no work-group asks.
     pub(crate) kept: Option<usize>,
-    /// The layers of a kernel that computes the whole network.
+    /// The layers of the network, for a kernel that computes the whole network. `None` for other
+    /// kernels.
     pub(crate) layers: Option<LayersOptions>,
 }
 
-/// The function that a step computes, for operations that have several functions.
+/// The function that a step computes, where one kernel serves several functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Function {
-    /// The operation has only one function.
+    /// The kernel has only one function.
     #[default]
     Only,
-    /// The reduction over a pooling window.
+    /// The maximum or the mean of each window, for a pooling kernel.
     Pool(Pool),
-    /// The `Scale` step is a PReLU, and its factors are the slopes.
+    /// PReLU, computed by a `Scale` kernel. The factors of the kernel are the slopes.
     PRelu,
     Combine(Arithmetic),
     Softmax(SoftmaxOf),
 }
 
-/// The layouts that a kernel for several layouts is compiled for.
+/// The layouts that a kernel is compiled for, if the same source serves several layouts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Places {
-    /// The library entry of the kernel fixes its layouts.
+    /// The kernel is written for the layouts in its library entry.
     #[default]
     Fixed,
-    /// Operands and result share one layout and one size, so the kernel works element by element.
+    /// All operands and the result have the same layout and the same size. So the kernel works
+    /// element by element and needs to know no layout.
     Alike,
-    /// The operand has layout `from` and the result layout `to`. Both may be any layout.
+    /// The operand has layout `from`, and the result has layout `to`. The kernel's source can be
+    /// compiled for any two layouts.
     Levels { from: Layout, to: Layout },
 }
 
-/// Sizes and offsets for a kernel that computes the whole network. Offsets count vectors of the
-/// length that the kernel uses.
+/// The sizes and offsets for a kernel that computes the whole network. Offsets count vectors, which
+/// have the vector length that the kernel uses.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LayersOptions {
-    /// Number of classes, or 0 without an arg-max.
+    /// The number of classes that the kernel's arg-max compares. 0 if the kernel computes no
+    /// arg-max.
     pub(crate) classes: usize,
-    /// Size of a work-group's part of the buffer between layers, in vectors. Without that buffer it
-    /// is the most outputs of a layer before the last.
+    /// The size of a work-group's part of the buffer that holds values between layers, in vectors.
+    /// A kernel without that buffer gets the largest number of outputs of all layers but the last.
     pub(crate) hidden: usize,
-    /// Size of a work-group's part of the scores, in vectors. For few records it is the rows of the
-    /// scores.
+    /// The size of a work-group's part of the scores, in vectors. For kernels of few records it is
+    /// the number of rows of the scores.
     pub(crate) rows: usize,
-    /// Columns of every matrix, one for each record. Only set for kernels of few records.
+    /// The number of columns of every matrix, one column for each record. Only set for kernels of
+    /// few records.
     pub(crate) width: Option<usize>,
     pub(crate) each: Cow<'static, [LayerOptions]>,
 }
 
-/// One layer of a kernel that computes the whole network.
+/// The sizes and offsets of one layer, for a kernel that computes the whole network.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LayerOptions {
-    /// Columns of the weights with padding.
+    /// The number of columns of the layer's weights, padding included.
     pub(crate) columns: usize,
-    /// Terms of each sum: the layer's inputs, rounded up to the kernel's column alignment.
+    /// The number of terms of each sum. It is the number of the layer's inputs, rounded up to the
+    /// kernel's column alignment.
     pub(crate) terms: usize,
-    /// Groups of output rows. A group has the rows that a work-item computes at a time.
+    /// The number of groups of output rows. A work-item computes one group at a time.
     pub(crate) groups: usize,
     pub(crate) activation: Activation,
-    /// Offset of the weights in the buffer of all constants, in vectors.
+    /// The offset of the layer's weights in the buffer of all constants, in vectors.
     pub(crate) weights: usize,
-    /// Offset of the biases in the buffer of all constants, in vectors.
+    /// The offset of the layer's biases in the buffer of all constants, in vectors.
     pub(crate) biases: usize,
-    /// Offset of the layer's result in a work-group's part of the buffer between layers, in
-    /// vectors. `None` if the kernel has no such buffer.
+    /// The offset of the layer's result in the work-group's part of the buffer that holds values
+    /// between layers. It counts vectors. `None` if the kernel has no such buffer.
     pub(crate) start: Option<usize>,
-    /// Row groups in a panel of the weights, for kernels that read panels.
+    /// The number of row groups in a panel of the layer's weights, for kernels that read panels.
     pub(crate) panel: Option<usize>,
 }
 
@@ -165,9 +173,9 @@ impl fmt::Display for LayersOptions {
     }
 }
 
-/// Returns the levels of a layout from the outside in. Each level has its order (0 row by row, 1
-/// column by column), then rows and columns of its chunks. The innermost chunks are single
-/// elements.
+/// Returns the levels of a layout as text, from the outermost in. Each level has its order (0 row
+/// by row, 1 column by column), then the rows and columns of its chunks. The chunks of the last
+/// level are single elements.
 fn levels(layout: &Layout) -> String {
     let orders = std::iter::once(layout.outer).chain(layout.chunks.iter().map(|c| c.order));
     let sizes = layout.chunks.iter().map(|c| (c.rows, c.cols));
@@ -176,7 +184,7 @@ fn levels(layout: &Layout) -> String {
     all.collect::<Vec<_>>().join(",")
 }
 
-/// Returns a float as OpenCL C source, with the fewest digits that give the same float.
+/// Returns a float as OpenCL C source, with the fewest digits that read back as the same float.
 fn float(x: f32) -> String {
     match x {
         f32::INFINITY => "INFINITY".into(),

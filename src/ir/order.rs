@@ -1,5 +1,5 @@
-//! Sorting by numbers. One function serves all callers, because the standard library's sort is
-//! compiled for every type and key.
+//! Sorting by integer keys. All callers share one function, because the compiler generates the
+//! standard library's sort anew for every type and key.
 
 /// Returns the indices of `keys` in ascending order of the keys. Equal keys keep their order.
 pub(crate) fn ascending(keys: impl Iterator<Item = [u64; 3]>) -> Vec<usize> {

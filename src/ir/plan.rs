@@ -1,7 +1,9 @@
-//! A plan: the steps that compute a batch, the buffers between them and the constants they read.
+//! A plan: the steps that compute a batch, the buffers between the steps, and the constants that
+//! the steps read.
 //!
-//! A step is one launch of one kernel with all its arguments, not a layer of the network. The
-//! planner decides everything. The engines only execute the steps.
+//! A step is one launch of one kernel with all its arguments. It may compute one layer of the
+//! network, several, or a part of one. The planner makes all decisions. The engines only execute
+//! the steps.
 
 use super::layout::Layout;
 use super::network::Precision;
@@ -14,30 +16,31 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// An array of the network in the layout that its kernel reads, padded with zeros.
+/// An array of the network, stored in the layout that a kernel reads and padded with zeros.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Constant {
     /// The name of the graph node that owns the array, such as `layers[2]`.
     pub(crate) name: Cow<'static, str>,
-    /// Index of the array in the graph's tensors.
+    /// The index of the array in `Graph::tensors`.
     pub(crate) tensor: usize,
-    /// Set for the biases of a layer whose weights are stored as bytes: the index of the weights.
-    /// The scales of their rows are the second column of this constant.
+    /// Only set for the biases of a layer whose weights are stored as bytes. It is the index of the
+    /// weights in `Graph::tensors`. The second column of this constant has the scales of the
+    /// weights' rows.
     pub(crate) scales: Option<usize>,
     /// Set for the biases of a layer whose kernel also computes the scaling behind the layer. The
     /// factors and the summands of the rows are the last two columns of this constant.
     pub(crate) rescale: Option<Rescaling>,
     pub(crate) role: Role,
     pub(crate) placing: Placing,
-    /// Rows and columns of the array, before [`Placing`] and padding.
+    /// The rows and columns of the array, before [`Placing`] and padding change them.
     pub(crate) size: (usize, usize),
-    /// Rows and columns of the constant, padding included.
+    /// The rows and columns of the constant as it is stored, padding included.
     pub(crate) padded: (usize, usize),
     pub(crate) layout: Layout,
-    /// The number format of the stored elements.
+    /// The number format that the constant is stored in.
     pub(crate) precision: Precision,
-    /// True if a device holds the constant as an OpenCL image. Kernels that take a buffer cannot
-    /// read it.
+    /// True if a device holds the constant as an OpenCL image instead of a buffer. Kernels whose
+    /// argument is a buffer cannot read it.
     pub(crate) image: bool,
 }
 
@@ -52,10 +55,11 @@ pub(crate) struct Rescaling {
 /// The map from the columns of an array to the columns of its constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Placing {
-    /// The constant has the columns of the array.
+    /// The constant has the same columns as the array.
     Plain,
-    /// Column j of the array is column `map.row(j)` of the constant. The columns of the array count
-    /// the elements of a value. The columns of the constant count the rows of the value's matrix.
+    /// Column j of the array becomes column `map.row(j)` of the constant. A column of the array
+    /// belongs to an element of a value. A column of the constant belongs to a row of that value's
+    /// matrix.
     Columns(RowMap),
 }
 
@@ -80,8 +84,8 @@ impl Constant {
         self.len() * self.precision.bytes()
     }
 
-    /// Returns `I8` for biases with scales, because they belong to weights stored as bytes. Returns
-    /// the constant's own format otherwise.
+    /// Returns the number format of the weights that the constant belongs to. It is `I8` for biases
+    /// with scales, and the constant's own format otherwise.
     pub(crate) fn weights(&self) -> Precision {
         if self.scales.is_some() {
             Precision::I8
@@ -108,88 +112,93 @@ pub(crate) fn places(constants: &[Constant]) -> (Vec<usize>, usize) {
     (constants.iter().map(place).collect(), end)
 }
 
-/// Batches in flight. The stream fills one slot while the engine computes the other.
+/// The number of batches in flight. The stream fills one slot while the engine computes the other.
 pub(crate) const SLOTS: usize = 2;
 
-/// The class of a record with a NaN or an infinity among its scores. Callers report an error for
-/// it.
+/// Stands for the class of a record whose scores contain a NaN or an infinity. Callers report an
+/// error for such a record.
 pub(crate) const NAN_CLASS: u32 = u32::MAX;
 
-/// Bytes that the host engine reserves for each number of a slot that arrives as text. Eight bytes
-/// hold a separator, six digits and a decimal point. Whole numbers are usually shorter.
+/// The bytes that the host engine reserves for each number of a slot, if records arrive as text.
+/// Eight bytes hold a separator, six digits and a decimal point. Whole numbers are usually shorter.
 pub(crate) const TEXT_BYTES: usize = 8;
 
-/// Largest batch. Sizes and offsets of every plan then stay far below 2³².
+/// The largest number of records in a batch. It keeps the sizes and offsets of every plan far below
+/// 2³².
 pub(crate) const MOST_RECORDS: usize = 1 << 16;
 
-/// The use of a buffer of the plan.
+/// The use of a buffer: the records, values between steps, or results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BufferRole {
-    /// The stream writes it, one record in each column. Each slot has one.
+    /// The records, one in each column. The stream writes this buffer. Each slot has its own.
     Input,
-    /// A buffer of the arena that only steps write and read.
+    /// Values between steps, in the arena. Only steps write and read this buffer.
     Hidden,
-    /// The network's output values. Each slot has one.
+    /// The network's scores for each record. Each slot has its own buffer.
     Scores,
-    /// The class of each record as a u32. Each slot has one.
+    /// The predicted class of each record as a u32. Each slot has its own buffer.
     Classes,
 }
 
 /// A buffer of the plan: a matrix of values with a column for each record.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Buffer {
-    /// Name for messages and profiles.
+    /// The name of the buffer for messages and profiles.
     pub(crate) name: Cow<'static, str>,
     pub(crate) role: BufferRole,
-    /// Rows of the matrix without the padding rows behind them.
+    /// The number of rows of the matrix, without the padding rows at its end.
     pub(crate) rows: usize,
-    /// Maps each element of the value that the buffer holds to its row of the matrix.
+    /// Maps each element of the buffer's value to its row in the matrix.
     pub(crate) map: RowMap,
-    /// Rows of the matrix, padding rows included. The contents of padding rows are arbitrary but
-    /// finite.
+    /// The number of rows of the matrix, padding rows included. Padding rows have arbitrary, but
+    /// finite contents.
     pub(crate) padded_rows: usize,
-    /// Layout of the matrix of `padded_rows` rows and [`Plan::padded_batch`] columns.
+    /// The layout of the buffer's matrix, which has `padded_rows` rows and [`Plan::padded_batch`]
+    /// columns.
     pub(crate) layout: Layout,
-    /// Offset of a hidden buffer in the arena, in bytes. It is a multiple of [`ARENA_ALIGN`].
+    /// The offset of a hidden buffer in the arena, in bytes. It is a multiple of [`ARENA_ALIGN`].
     pub(crate) arena: usize,
 }
 
 impl Buffer {
-    /// Returns the number of elements for `columns` records, padding rows included.
+    /// Returns the number of elements of a matrix with `columns` columns, padding rows included.
     pub(crate) fn len(&self, columns: usize) -> usize {
         self.padded_rows * columns
     }
 }
 
-/// Alignment of buffers in the arena, in bytes: at least CL_DEVICE_MEM_BASE_ADDR_ALIGN.
+/// The alignment of buffers in the arena, in bytes. It is at least CL_DEVICE_MEM_BASE_ADDR_ALIGN of
+/// every device.
 pub(crate) const ARENA_ALIGN: usize = 4096;
 
-/// The number of work-items in one dimension of a launch.
+/// The number of work-items in one dimension of a kernel launch, as a function of the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// The number does not depend on the batch.
+    /// The number of work-items is the same for every batch.
     Fixed(usize),
-    /// Each whole or partial group of `records` records adds `items` work-items.
+    /// Every `records` records of the batch add `items` work-items. A last, incomplete group of
+    /// records counts whole.
     Records {
-        /// Records that share `items` work-items.
+        /// The number of records that share `items` work-items.
         records: usize,
-        /// Work-items for each group of records.
+        /// The number of work-items for each group of `records` records.
         items: usize,
     },
-    /// The launch covers `columns` columns of each record, such as pixels, with the records side by
-    /// side. Each whole or partial tile of `tile` columns gets a work-group.
+    /// Each record has `columns` columns, for example one for each pixel, and the records are side
+    /// by side. A work-group computes a tile of `tile` columns. An incomplete last tile gets a
+    /// work-group, too.
     Columns {
-        /// Columns that each record has in the launch.
+        /// The number of columns that each record has in the launch.
         columns: usize,
-        /// Columns that a work-group computes.
+        /// The number of columns that a work-group computes.
         tile: usize,
-        /// Work-items of a work-group in this dimension.
+        /// The number of work-items in a work-group, in this dimension.
         group: usize,
     },
 }
 
 impl Extent {
-    /// Returns the number of work-items for a batch of `n` records.
+    /// Returns the number of work-items in this dimension for a batch of `n` records.
     pub(crate) fn items(self, n: usize) -> usize {
         match self {
             Extent::Fixed(items) => items,
@@ -202,8 +211,8 @@ impl Extent {
         }
     }
 
-    /// Returns the number of records that the work-groups for `n` records touch. It exceeds `n` if
-    /// the last tile ends behind the last record.
+    /// Returns the number of records whose columns the work-groups for `n` records touch. It
+    /// exceeds `n` if the last tile ends behind the last record.
     fn reach(self, n: usize) -> usize {
         match self {
             Extent::Fixed(_) | Extent::Records { .. } => n,
@@ -214,87 +223,91 @@ impl Extent {
     }
 }
 
-/// An argument of a kernel. The engine sets each argument once, at start.
+/// An argument of a kernel. The engine sets each argument only once, when it starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Arg {
     Size(u32),
-    /// A float: alpha or beta of a scaled product, or the constant that a gather kernel writes into
-    /// rows without a source.
+    /// A float: alpha or beta of a scaled matrix product, or the constant that a gather kernel
+    /// writes into rows without a source.
     Scalar(f32),
-    /// The two parameters of an activation.
+    /// The two parameters of an activation, 0 if the activation has none.
     Pair((f32, f32)),
     Geometry(Geometry),
-    /// The source row, or the index of a number in an array, for each row that the kernel writes.
+    /// For each row that the kernel writes, the row that it copies, or the index of its number in a
+    /// constant array.
     Moved(Moved),
     Product(Product),
-    /// Index in [`Plan::constants`].
+    /// A constant, as an index into [`Plan::constants`].
     Constant(usize),
-    /// Index in [`Plan::buffers`].
+    /// A buffer, as an index into [`Plan::buffers`].
     Buffer(usize),
-    /// One buffer with all constants, at the starts that [`places`] returns.
+    /// One buffer with all constants of the plan, each at the start that [`places`] returns.
     Constants,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Step {
-    /// Index of the last graph node that the step computes. The arg-max is no node, so its step has
-    /// the number of nodes here.
+    /// The index of the last graph node that the step computes. The arg-max is no node, so its step
+    /// has the number of nodes instead.
     pub(crate) node: usize,
     pub(crate) operation: Operation,
     pub(crate) kernel: Cow<'static, str>,
-    /// Activation that the kernel applies to its result.
+    /// The activation that the kernel applies to its result, `None` if it applies none.
     pub(crate) activation: Activation,
-    /// Facts that the engine compiles the kernel for.
+    /// The options that the engine compiles the step's kernel with.
     pub(crate) options: StepOptions,
-    /// Arguments in the kernel's order.
+    /// The arguments of the step's kernel, in the order of its parameters.
     pub(crate) args: Cow<'static, [Arg]>,
-    /// Work-items in dimensions 0 and 1.
+    /// The number of work-items in dimensions 0 and 1.
     pub(crate) global: (Extent, Extent),
-    /// Work-group size in dimensions 0 and 1. With `None` the driver chooses.
+    /// The size of a work-group in dimensions 0 and 1. With `None` the OpenCL driver chooses it.
     pub(crate) local: Option<(usize, usize)>,
-    /// Sizes of the launch for a batch of [`Plan::batch`] records, with padding.
+    /// The padded sizes of the step's matrices, for a batch of [`Plan::batch`] records.
     pub(crate) problem: Problem,
-    /// Floating-point operations for one record, without padding.
+    /// The floating-point operations of the step for one record, padding not counted.
     pub(crate) flop: u64,
 }
 
-/// The steps, buffers and constants that an engine uses for every batch.
+/// The steps, buffers and constants with which an engine computes every batch.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
-    /// Name of the recipe that the plan was made from.
+    /// The name of the recipe that the planner made the plan from.
     pub(crate) name: Cow<'static, str>,
     pub(crate) engine: EngineKind,
-    /// Most records of a batch of this plan.
+    /// The largest number of records in a batch of this plan.
     pub(crate) batch: usize,
-    /// Columns of every buffer: `batch` with the padding columns that kernels need.
+    /// The number of columns of every buffer: `batch` plus the padding columns that kernels need.
     pub(crate) padded_batch: usize,
-    /// A smaller batch is rounded up to a multiple of this number of records.
+    /// A full batch has `batch` records. The size of a smaller batch is rounded up to a multiple of
+    /// `granule` records.
     pub(crate) granule: usize,
     pub(crate) constants: Cow<'static, [Constant]>,
-    /// All buffers. Hidden ones share the arena.
+    /// All buffers of the plan. The buffers with the role `Hidden` share the arena.
     pub(crate) buffers: Cow<'static, [Buffer]>,
-    /// Bytes of the arena for a batch, or on the host engine for a record.
+    /// The size of the arena in bytes. On a device it serves a whole batch, on the host engine one
+    /// record.
     pub(crate) arena_bytes: usize,
-    /// Lower bound of `arena_bytes`: no arrangement of the hidden buffers takes less.
+    /// A lower bound of `arena_bytes`. No placement of the hidden buffers needs less.
     pub(crate) arena_bound: usize,
-    /// Steps for a full batch in order, followed by the steps of the variant for few records.
+    /// The steps for a full batch, in order. Behind them are the steps of the variant for few
+    /// records, if there is one.
     pub(crate) steps: Cow<'static, [Step]>,
     pub(crate) few: Option<Few>,
 }
 
-/// The variant of a plan for batches of few records.
+/// The variant of a plan that computes batches of few records with its own steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Few {
-    /// Largest batch, in records, that uses the variant for few records.
+    /// The largest batch, in records, that the variant for few records computes.
     pub(crate) records: usize,
-    /// Index in [`Plan::steps`] of the first step for few records.
+    /// The index in [`Plan::steps`] of the first step of the variant for few records.
     pub(crate) first: usize,
-    /// A batch of few records is rounded up to a multiple of this number of records.
+    /// The size of a batch of few records is rounded up to a multiple of `granule` records.
     pub(crate) granule: usize,
 }
 
 impl Step {
-    /// Returns the indices of the buffers among the arguments, in order.
+    /// Returns the indices of the buffers that the kernel gets as arguments, in order.
     pub(crate) fn buffers(&self) -> impl Iterator<Item = usize> {
         self.args.iter().filter_map(|a| match *a {
             Arg::Buffer(i) => Some(i),
@@ -302,7 +315,7 @@ impl Step {
         })
     }
 
-    /// Returns the indices of the constants among the arguments, in order.
+    /// Returns the indices of the constants that the kernel gets as arguments, in order.
     pub(crate) fn constants(&self) -> impl Iterator<Item = usize> {
         self.args.iter().filter_map(|a| match *a {
             Arg::Constant(i) => Some(i),
@@ -310,7 +323,7 @@ impl Step {
         })
     }
 
-    /// Returns the maps of moved rows among the arguments, in order.
+    /// Returns the arguments that describe copied rows, in order.
     pub(crate) fn maps(&self) -> impl Iterator<Item = Moved> {
         self.args.iter().filter_map(|a| match *a {
             Arg::Moved(m) => Some(m),
@@ -318,8 +331,8 @@ impl Step {
         })
     }
 
-    /// Returns the sizes and operand rows of a product. `None` if the step computes no product of
-    /// two values.
+    /// Returns the argument with the sizes and strides of a product of two values. `None` if the
+    /// step computes no such product.
     pub(crate) fn product(&self) -> Option<Product> {
         self.args.iter().find_map(|a| match *a {
             Arg::Product(p) => Some(p),
@@ -327,7 +340,7 @@ impl Step {
         })
     }
 
-    /// Returns the images and the window among the arguments. `None` if the step has none.
+    /// Returns the argument with the step's images and window. `None` if the step has none.
     pub(crate) fn geometry(&self) -> Option<Geometry> {
         self.args.iter().find_map(|a| match *a {
             Arg::Geometry(g) => Some(g),
@@ -337,7 +350,7 @@ impl Step {
 }
 
 impl Plan {
-    /// Returns the constants that a step reads. An index that the plan does not have is left out.
+    /// Returns the constants that a step reads. Skips indices that the plan does not have.
     pub(crate) fn constants_of(&self, step: &Step) -> impl Iterator<Item = &Constant> {
         step.args.iter().flat_map(|a| match *a {
             Arg::Constant(i) => self.constants.get(i..i + 1).unwrap_or_default(),
@@ -346,8 +359,8 @@ impl Plan {
         })
     }
 
-    /// Returns the range of the steps for a batch of `n` records, and the granule: such a batch is
-    /// rounded up to a multiple of so many records.
+    /// Returns the range of the steps that compute a batch of `n` records, and the granule. The
+    /// size of the batch is rounded up to a multiple of the granule.
     pub(crate) fn variant(&self, n: usize) -> (Range<usize>, usize) {
         match self.few {
             Some(few) if n <= few.records => (few.first..self.steps.len(), few.granule),
@@ -363,12 +376,13 @@ impl Plan {
         &self.steps[self.variant(usize::MAX).0]
     }
 
-    /// Returns the index of the first buffer with this role, if the plan has one.
+    /// Returns the index of the first buffer with this role. `None` if the plan has no such buffer.
     pub(crate) fn buffer(&self, role: BufferRole) -> Option<usize> {
         self.buffers.iter().position(|b| b.role == role)
     }
 
-    /// Returns node, role (`weights`, `biases`) and layout of each constant.
+    /// Returns for each constant the name of its node, its role (`weights`, `biases`) and its
+    /// layout.
     pub(crate) fn layouts(&self) -> impl Iterator<Item = (String, String, String)> + '_ {
         self.constants.iter().map(|c| {
             (
@@ -379,7 +393,8 @@ impl Plan {
         })
     }
 
-    /// Returns the bytes that each record adds to the buffers of all slots and to the arena.
+    /// Returns the bytes of memory that each further record of a batch needs: in the buffers of all
+    /// slots, and in the arena.
     pub(crate) fn record_bytes(&self) -> usize {
         let of_slots = self
             .buffers
@@ -390,13 +405,14 @@ impl Plan {
         SLOTS * of_slots.sum::<usize>() + self.arena_bytes / columns.max(1)
     }
 
-    /// Returns the bytes of all constants as stored.
+    /// Returns the size of all constants as they are stored, in bytes.
     pub(crate) fn constant_bytes(&self) -> usize {
         self.constants.iter().map(Constant::bytes).sum()
     }
 
-    /// Returns the number of columns of each buffer that a batch of `n` records occupies. It
-    /// includes columns that the last work-groups touch, and is rounded up to whole granules.
+    /// Returns the number of columns of each buffer that a batch of `n` records uses. Columns that
+    /// the last work-groups touch count, too. The result is a multiple of the granule, but at most
+    /// [`Plan::padded_batch`].
     pub(crate) fn columns(&self, n: usize) -> usize {
         let (steps, granule) = self.variant(n);
         let extents = self.steps[steps]
@@ -414,8 +430,8 @@ pub(crate) enum EngineKind {
 }
 
 impl EngineKind {
-    /// Returns the number of columns of each buffer in the arena. `padded` is the number of columns
-    /// of a batch. The host engine gives each record that a thread computes its own copy of the
+    /// Returns the number of columns that a buffer in the arena has. `padded` is the number of
+    /// columns of a batch. In the host engine a thread computes one record at a time in its own
     /// arena, so one column is enough.
     pub(crate) fn arena_columns(self, padded: usize) -> usize {
         match self {
@@ -434,14 +450,14 @@ impl fmt::Display for EngineKind {
     }
 }
 
-/// Padded sizes of the matrices of one launch.
+/// The padded sizes of the matrices of one kernel launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Problem {
-    /// Rows of the result.
+    /// The number of rows of the result.
     pub(crate) h: usize,
-    /// Columns of the result.
+    /// The number of columns of the result.
     pub(crate) w: usize,
-    /// Common dimension, 0 if the operation has none.
+    /// The common dimension of the product, or 0 if the operation has none.
     pub(crate) l: usize,
 }
 
@@ -494,8 +510,8 @@ mod tests {
         }
     }
 
-    /// A plan of two steps for full batches and one for few records. The second step handles tiles
-    /// of 24 columns, which are the 3 columns of each of 8 records.
+    /// A plan with two steps for full batches and one for few records. A tile of the second step
+    /// has 24 columns. Each record has 3 columns, so a tile serves 8 records.
     fn plan(engine: EngineKind) -> Plan {
         let granules = Extent::Records {
             records: 2,
@@ -540,8 +556,8 @@ mod tests {
     }
 
     proptest! {
-        /// A launch has the work-items of each granule or tile that its records begin, and no more.
-        /// The records that it reaches contain all its tiles.
+        /// A launch has work-items for each granule or tile that its records begin, and for no
+        /// other. `reach` counts all records that the tiles touch.
         #[test]
         fn launches_cover_their_records(
             n in 1usize..300, size in 1usize..40, tile in 1usize..70, group in 1usize..9,
@@ -594,8 +610,9 @@ mod tests {
         assert_eq!(alone.full().len(), 3);
     }
 
-    /// A batch of few records occupies one column for each. A batch of the full plan occupies whole
-    /// granules and tiles, but never more columns than the buffers have.
+    /// A batch that the variant for few records computes uses one column for each record. A batch
+    /// of the full plan uses whole granules and tiles, but never more columns than the buffers
+    /// have.
     #[test]
     fn columns_that_batches_use() {
         let plan = plan(EngineKind::OpenCl);
@@ -608,8 +625,8 @@ mod tests {
         assert_eq!(small.columns(9), 12);
     }
 
-    /// Both slots count for input, scores and classes. The OpenCL engine spreads the arena over the
-    /// records of a batch, and the host engine counts it whole for each record.
+    /// Input, scores and classes count once for each slot. The OpenCL engine divides the arena by
+    /// the padded columns of a batch. The host engine counts the whole arena for each record.
     #[test]
     fn bytes_that_a_record_adds() {
         let slots = 2 * 4 * (7 + 3 + 1);

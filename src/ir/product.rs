@@ -1,15 +1,17 @@
-//! The sizes of a product of two values, and the rows of its operands and of its result.
+//! The product of two computed values, as attention needs it: its sizes, and the rows of its
+//! operands and of its result.
 //!
-//! An operand may have any row map that follows its axes, so that heads of attention are read where
-//! a layer has written them. Element (g, i, j) of the result is in row (i · groups + g) · columns +
-//! j. The columns of a group are neighbours, and so are the groups of a row. The heads of attention
-//! are then the channels of a pixel, without a copy.
+//! An operand may have any row map that follows its axes. So a product reads the heads of attention
+//! where a layer has written them, without a copy. Element (g, i, j) of the result is in row (i ·
+//! groups + g) · columns + j of its matrix. The columns of one group are neighbours, and all groups
+//! of one result row follow each other. So the heads of attention become the channels of a pixel,
+//! again without a copy.
 
 use super::graph::Shape;
 use super::view::RowMap;
 
-/// The rows of an operand's elements: the row of the first element, and the distance in rows
-/// between neighbours along each axis.
+/// The rows that an operand's elements occupy in its matrix. `first` is the row of the first
+/// element, and `steps` has the distance in rows between neighbours along each axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Strides {
     pub(crate) first: usize,
@@ -17,8 +19,8 @@ pub(crate) struct Strides {
 }
 
 impl Strides {
-    /// Returns the strides of a value of this shape in the rows `map`. `None` if the loops of the
-    /// map do not follow the axes.
+    /// Returns the strides of a value of this shape whose elements are in the rows that `map`
+    /// gives. `None` if the loops of `map` do not follow the axes.
     pub(crate) fn of(map: &RowMap, shape: Shape) -> Option<Strides> {
         Some(Strides {
             first: map.first,
@@ -26,7 +28,7 @@ impl Strides {
         })
     }
 
-    /// Returns the row of the element with these indices along the axes.
+    /// Returns the row of the element that has the index `at[i]` along axis i.
     pub(crate) fn row(&self, at: [usize; 3]) -> usize {
         self.first
             + (0..3)
@@ -35,24 +37,26 @@ impl Strides {
     }
 }
 
-/// The sizes of a product of two values, in groups, and the rows of both operands.
+/// The sizes of a product of two computed values, made of independent groups, and the rows of both
+/// operands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Product {
     pub(crate) groups: usize,
-    /// Rows and columns of each group of the result.
+    /// The rows and the columns of each group of the result.
     pub(crate) rows: usize,
     pub(crate) columns: usize,
-    /// The number of terms of each sum, which is the common dimension.
+    /// The common dimension: the number of terms that each sum adds.
     pub(crate) terms: usize,
-    /// The rows of the first operand. Its axes are groups, rows and terms.
+    /// The strides of the first operand along its axes: groups, rows and terms.
     pub(crate) a: Strides,
-    /// The rows of the second operand. Its axes are groups, terms and columns.
+    /// The strides of the second operand along its axes: groups, terms and columns.
     pub(crate) b: Strides,
 }
 
 impl Product {
-    /// Returns the product of operand `a` of shape `of` and operand `b`. The result has `columns`
-    /// columns. `transposed` is true if the axes of `b` are groups, columns and terms.
+    /// Returns the product of an operand of shape `of` and strides `a`, and one of strides `b`. The
+    /// result has `columns` columns. `transposed` is true if the axes of the second operand are
+    /// groups, columns and terms.
     pub(crate) fn new(
         of: Shape,
         columns: usize,
@@ -72,7 +76,7 @@ impl Product {
         }
     }
 
-    /// Returns the map from the result's elements to rows.
+    /// Returns the map from the elements of the result to the rows of its matrix.
     pub(crate) fn result(&self) -> RowMap {
         let row = self.groups * self.columns;
         let loops = [
@@ -83,17 +87,18 @@ impl Product {
         RowMap::of_axes(0, loops)
     }
 
-    /// Returns the row of element (`group`, `row`, 0) of the result in its matrix.
+    /// Returns the row in its matrix of the first element of row `row` of group `group` of the
+    /// result.
     pub(crate) fn row_of_result(&self, group: usize, row: usize) -> usize {
         (row * self.groups + group) * self.columns
     }
 
-    /// The number of elements of the result, which is also the number of rows that they take.
+    /// The number of elements of the result. The result's matrix has as many rows for each record.
     pub(crate) fn len(&self) -> usize {
         self.groups * self.rows * self.columns
     }
 
-    /// Returns for each operand one more than the last row that the product reads.
+    /// Returns, for each of both operands, one more than the largest row that the product reads.
     pub(crate) fn ends(&self) -> [usize; 2] {
         let (g, i, j, k) = (
             self.groups - 1,
@@ -104,7 +109,8 @@ impl Product {
         [self.a.row([g, i, k]) + 1, self.b.row([g, k, j]) + 1]
     }
 
-    /// Returns the argument that kernels get for the product. `kernels/product/any.cl` reads it.
+    /// Returns the kernel argument that describes the product, as 16 words.
+    /// `kernels/product/any.cl` reads it.
     pub(crate) fn words(&self) -> [u32; 16] {
         let Strides { first, steps } = self.a;
         let [group, row, term] = steps;
@@ -138,7 +144,8 @@ mod tests {
 
     #[test]
     fn heads_are_the_channels_of_a_pixel() {
-        // Three heads of five values for four tokens, the heads of a token side by side.
+        // Three heads of five values for each of four tokens. The heads of a token are in
+        // neighbouring rows.
         let heads = RowMap {
             first: 7,
             loops: [(3, 5), (4, 15), (5, 1)],

@@ -1,31 +1,33 @@
 //! Quantization of weights to bytes: whole numbers from −127 to 127, times a scale for each row.
 //!
-//! Rounded weights are kept as floats, each the product of its number and the scale of its row.
-//! The scale can be found again from the row. [`round`] chooses scales of at most [`DIGITS`] binary
-//! digits, so that products are exact, and the largest number of a row is 127. Weights of a model
-//! that was quantized before keep their numbers.
+//! Rounded weights are kept as floats, each the product of its whole number and the scale of its
+//! row. The scale is not kept, but can be computed from the row. [`round`] chooses scales of at
+//! most [`DIGITS`] binary digits, so that the products are exact in f32. The largest whole number
+//! of such a row is 127. A model that was already quantized keeps its own whole numbers.
 
-/// The largest number of a quantized weight.
+/// The largest whole number that a quantized weight is stored as.
 pub(crate) const MOST: f32 = 127.0;
 
-/// A constant with biases and scales has panels of this many rows. Each panel has the biases of its
-/// rows, then their scales. The number is a multiple of every kernel's vector length.
+/// The number of rows in a panel of the constants that hold biases and scales. Each panel has the
+/// biases of its rows, then the scales of the same rows. It is a multiple of every kernel's vector
+/// length.
 pub(crate) const BESIDE: usize = 16;
 
-/// Binary digits of a chosen scale. A whole number has 7, so its product with the scale has at most
-/// 23 and is exact as a float.
+/// The most binary digits of a scale that [`round`] chooses. A stored whole number has 7, so its
+/// product with the scale has at most 23 and is exact in f32.
 const DIGITS: u32 = 16;
 
-/// A row of weights becomes zero if all its absolute values are smaller than this.
+/// If all absolute values in a row of weights are smaller than this, [`round`] makes the row zero.
 const LEAST: f32 = 1e-30;
 
-/// Returns the scale of a row of rounded weights. 0 for a row of zeros.
+/// Returns the scale of a row of rounded weights. It is 0 for a row of zeros.
 pub(crate) fn of_row(row: &[f32]) -> f32 {
     of_numbers(row, 0.0).unwrap_or(largest(row) / MOST)
 }
 
-/// Returns the smallest scale with which all weights of a row are whole numbers from −127 to 127
-/// times the scale, up to the relative `error`. `None` if there is no such scale.
+/// Returns the smallest scale such that each weight of the row is the scale times a whole number
+/// from −127 to 127. A weight may differ from that product by the relative `error`. `None` if there
+/// is no such scale.
 fn of_numbers(row: &[f32], error: f32) -> Option<f32> {
     let largest = largest(row);
     let fits = |scale: f32| {
@@ -35,7 +37,8 @@ fn of_numbers(row: &[f32], error: f32) -> Option<f32> {
                 number.abs() <= MOST && (number * scale - w).abs() <= error * w.abs()
             })
     };
-    // Division may miss the original scale by some last bits, so its neighbours are tried, too.
+    // The division may differ from the row's original scale in its last bits, so the neighbouring
+    // floats are tried, too.
     let near = |scale: f32| {
         [0, 1, -1, 2, -2].map(|i| f32::from_bits(scale.to_bits().wrapping_add_signed(i)))
     };
@@ -45,12 +48,12 @@ fn of_numbers(row: &[f32], error: f32) -> Option<f32> {
     scales.into_iter().find(|&scale| fits(scale))
 }
 
-/// The largest relative error with which a weight counts as a whole number times a scale. A
-/// quantized model's weights have such errors from rounding the product, and a factor folded into
-/// the row.
+/// The largest relative difference with which a weight still counts as a whole number times a
+/// scale. The weights of a quantized model are rounded products. A factor that the build folds into
+/// a row rounds them once more.
 const ROUNDED: f32 = 1.0 / (1 << 21) as f32;
 
-/// Returns the whole number that a rounded weight is stored as, in a row with this scale.
+/// Returns the whole number that a rounded weight is stored as, for the scale of its row.
 pub(crate) fn number(weight: f32, scale: f32) -> i8 {
     if scale > 0.0 {
         (weight / scale).round() as i8
@@ -63,10 +66,11 @@ fn largest(row: &[f32]) -> f32 {
     row.iter().fold(0.0, |most, w| w.abs().max(most))
 }
 
-/// Rounds each weight of a row to a whole number times one scale. A row that already has this form
-/// keeps its whole numbers. Else several scales are tried. The error of each weight is multiplied
-/// by its column's entry in `sizes`, and the scale with the least sum of squares is chosen. A scale
-/// that is too small for the largest weights clips them, but rounds the other weights better.
+/// Rounds each weight of a row to a whole number times a scale that the row shares. A row that
+/// already has this form keeps its whole numbers. Otherwise several scales are tried, and the one
+/// with the smallest weighted sum of squared errors wins. Each error is weighted with the column's
+/// entry in `sizes`. A scale may be too small for the largest weights. It clips them, but rounds
+/// the other weights better.
 pub(crate) fn round(row: &mut [f32], sizes: &[f32]) {
     let largest = largest(row);
     if largest < LEAST {
@@ -85,8 +89,8 @@ pub(crate) fn round(row: &mut [f32], sizes: &[f32]) {
             .map(|(&w, size)| (rounded(w, scale) - w) * size);
         errors.map(|e| f64::from(e) * f64::from(e)).sum::<f64>()
     };
-    // The largest weight that a scale can represent goes from the row's largest weight down to half
-    // of it, in steps of 1/32.
+    // The tries differ in the largest weight that the scale can represent. It goes from the row's
+    // largest weight down to half of it, in steps of 1/32.
     let scales = (0..=16).map(|step| of_digits(largest * (1.0 - step as f32 / 32.0) / MOST));
     let errors = scales.map(|scale| (scale, error(scale)));
     let best = errors.reduce(|(scale, least), (other, error)| match error < least {
@@ -109,8 +113,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Rounded weights are exactly their numbers times the scale, and rounding them again
-        /// changes nothing.
+        /// Rounded weights are exactly the products of their whole numbers and the scale. Rounding
+        /// them again changes nothing.
         #[test]
         fn a_rounded_row_holds_its_scale(
             row in proptest::collection::vec(-2.0f32..2.0, 1..40),
@@ -144,8 +148,8 @@ mod tests {
     }
 
     proptest! {
-        /// Weights of a quantized model keep their numbers, also if the largest is below 127 and if
-        /// a factor was folded into the row.
+        /// The weights of an already quantized model keep their whole numbers. This holds even if
+        /// the largest whole number is below 127, or if a factor was folded into the row.
         #[test]
         fn a_models_own_integers_stay(
             numbers in proptest::collection::vec(-90i8..=90, 3..40),
@@ -156,7 +160,8 @@ mod tests {
             let weight = |&n: &i8| (f64::from(n) * f64::from(scale) * factor) as f32;
             let row: Vec<f32> = numbers.iter().map(weight).collect();
             let mut rounded = row.clone();
-            // With these sizes, a search for a scale would clip the largest weight and fail.
+            // With these `sizes`, a search for the best scale would clip the largest weight, and
+            // this test would fail.
             let size = |n: &i8| 1.0 / (1.0 + f32::from(n.unsigned_abs()));
             let sizes: Vec<f32> = numbers.iter().map(size).collect();
             round(&mut rounded, &sizes);

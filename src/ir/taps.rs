@@ -1,26 +1,27 @@
-//! The taps of a resampling: the rows and columns of the operand that each row and each column of
-//! the result reads.
+//! The taps of a resampling. They say which rows and columns of the operand each row and each
+//! column of the result reads, and with which weights.
 //!
-//! The array of a resampling has a row for each tap, with a position and a weight. The taps of the
-//! result's rows stand first, `down` for each row, then those of its columns, `along` for each.
-//! A position counts rows or columns of the operand from 0, as an exact float. A tap of weight 0 is
-//! not computed, so that an infinity or NaN under it does not count. Rows and columns with fewer
-//! taps than others are filled up with such taps.
+//! The array of a resampling has a position and a weight for each tap. First come the taps of the
+//! result's rows, `down` for each row. Then come those of its columns, `along` for each column. A
+//! position is the index of a row or column of the operand, as an exact float. A tap of weight 0 is
+//! skipped, so an infinity or NaN at its position has no effect. Rows and columns with fewer taps
+//! are filled up with taps of weight 0.
 
 use super::graph::Shape;
 use super::op::Op;
 
-/// The most taps that a row or a column of the result may have.
+/// The most taps that a row or a column of a resampling's result may have.
 pub(crate) const MOST_TAPS: usize = 8;
 
-/// A row or column of the operand, and the factor for it.
+/// A row or column of the operand of a resampling, and the weight that it is multiplied by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tap {
     pub(crate) position: usize,
     pub(crate) weight: f32,
 }
 
-/// The taps of a resampling along both axes, without taps of weight 0.
+/// The taps of a resampling, for the rows and for the columns of its result. Taps of weight 0 are
+/// left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Taps {
     /// The taps of each row of the result.
@@ -30,11 +31,12 @@ pub(crate) struct Taps {
 }
 
 impl Taps {
-    /// Reads the array of an operation that turns an image of shape `from` into one of shape `to`,
-    /// with `down` taps for each row and `along` taps for each column.
+    /// Parses the array of a resampling that turns an image of shape `from` into one of shape `to`.
+    /// The array has `down` taps for each row and `along` taps for each column of the result.
     ///
     /// # Errors
-    /// The array has another size, a position is outside of the image, or a weight is not finite.
+    /// The array has the wrong length, a position is outside of the image, or a weight is not
+    /// finite.
     pub(crate) fn read(
         array: &[f32],
         (from, to): (Shape, Shape),
@@ -55,8 +57,8 @@ impl Taps {
         })
     }
 
-    /// Returns the resampling operation that has these taps, and its array: a position and a weight
-    /// for each tap.
+    /// Returns the resampling operation with these taps, and its array. The array has a position
+    /// and a weight for each tap.
     pub(crate) fn node(&self) -> (Op, Vec<f32>) {
         let most = |axis: &[Vec<Tap>]| axis.iter().map(Vec::len).max().unwrap_or(0).max(1);
         let (down, along) = (most(&self.rows), most(&self.columns));
@@ -85,8 +87,8 @@ impl Taps {
     }
 }
 
-/// Reads the taps of each row or column of the result, `taps` for each, and drops taps of weight 0.
-/// The operand has `size` rows or columns.
+/// Parses the taps along one axis: `taps` for each row or column of the result. Drops taps of
+/// weight 0. The operand has `size` rows or columns.
 fn axis(
     numbers: &[f32],
     taps: usize,
@@ -152,7 +154,7 @@ mod tests {
         assert_eq!(read(&[], (0, 0)), "expected 0 numbers of taps, found 0");
         let outside = read(&[4.0, 1.0, 0.0, 1.0], (1, 1));
         assert_eq!(outside, "a tap reads position 4 of 4 rows");
-        // The position of a tap is checked even if its weight is 0.
+        // The position of a tap must be inside the image even if the tap has weight 0.
         let outside = read(&[3.0, 1.0, 2.0, 0.0], (1, 1));
         assert_eq!(outside, "a tap reads position 2 of 2 columns");
         for (at, text) in [(-1.0, "-1"), (0.5, "0.5"), (f32::NAN, "NaN")] {

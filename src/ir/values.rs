@@ -1,4 +1,5 @@
-//! Packs the network's arrays in the layout and precision of a plan's constants, and unpacks them.
+//! Packs the network's constant arrays, such as weights, in the layout and number format that a
+//! plan's kernels read. Also unpacks them.
 
 use super::graph::{Graph, Role};
 use super::half;
@@ -7,14 +8,15 @@ use super::plan::{Constant, Placing, Rescaling};
 use super::scale;
 use std::borrow::Cow;
 
-/// The numbers of a constant as they are stored: in its layout, with padding, in its precision.
+/// The numbers of one constant of a plan as they are stored: in the constant's layout, padded, and
+/// in its number format.
 #[derive(Clone, Debug)]
 pub(crate) enum Values {
     F32(Cow<'static, [f32]>),
     /// Half-precision numbers, each as its bits.
     F16(Cow<'static, [u16]>),
-    /// Whole numbers from −127 to 127. A weight is its number times the scale of its row. The
-    /// scales are in the constant of the layer's biases.
+    /// Whole numbers from −127 to 127. A weight is its whole number times the scale of its row of
+    /// the matrix. The constant with the layer's biases also holds these scales.
     I8(Cow<'static, [i8]>),
 }
 
@@ -57,7 +59,7 @@ impl Values {
         }
     }
 
-    /// Reads the numbers of constant `c` from little-endian bytes.
+    /// Reads the stored numbers of constant `c` from little-endian bytes.
     pub(crate) fn read(c: &Constant, bytes: &[u8]) -> Values {
         match c.precision {
             Precision::F32 => {
@@ -76,8 +78,9 @@ impl Values {
         }
     }
 
-    /// Returns the array of constant `c`, the inverse of [`Values::pack`]. Numbers that are stored
-    /// as bytes are not multiplied by their scales.
+    /// Returns the array of constant `c` in row-major order without padding, the inverse of
+    /// [`Values::pack`]. Weights that are stored as bytes stay whole numbers, because their scales
+    /// are in another constant.
     pub(crate) fn unpack(&self, c: &Constant) -> Vec<f32> {
         let (rows, placed_columns) = placed_size(c);
         let stored: Cow<'_, [f32]> = match self {
@@ -114,8 +117,8 @@ impl Values {
     }
 }
 
-/// Rounds the weights of a graph to the precision `stored`. They stay floats. Biases and other
-/// arrays are not rounded.
+/// Rounds the weights of a graph in place to the nearest numbers that the precision `stored` can
+/// represent. The rounded weights are still `f32`. Biases and other arrays are not rounded.
 pub(crate) fn round(stored: Precision, graph: &Graph, tensors: &mut [Vec<f32>]) {
     let arrays = tensors.iter_mut().zip(graph.tensors.iter());
     for (weights, tensor) in arrays.filter(|(_, t)| t.role == Role::Weights) {
@@ -241,7 +244,8 @@ fn array_of(all: &[Constant], i: usize, of: &dyn Fn(usize) -> Values) -> Vec<f32
     array
 }
 
-/// Returns the rows and columns that the array of `c` has after [`place`], without padding.
+/// Returns the rows and columns, without padding, that the array of constant `c` has after
+/// [`place`] has moved its columns.
 fn placed_size(c: &Constant) -> (usize, usize) {
     let (rows, columns) = c.size;
     match &c.placing {
@@ -250,8 +254,8 @@ fn placed_size(c: &Constant) -> (usize, usize) {
     }
 }
 
-/// Returns the array with its columns where the constant's [`Placing`] puts them. Columns between
-/// them are zero.
+/// Returns the constant's array with its columns moved to where the constant's [`Placing`] puts
+/// them. The columns between them are zero.
 fn place<'p>(c: &Constant, plain: &'p [f32]) -> Cow<'p, [f32]> {
     let Placing::Columns(map) = &c.placing else {
         return Cow::Borrowed(plain);
@@ -298,12 +302,13 @@ mod tests {
         }
     }
 
-    /// Packing puts each number into the row and column that the constant's placing says, and zeros
-    /// everywhere else. Unpacking returns the array.
+    /// Packing puts each number into the row and column that the constant's [`Placing`] gives, and
+    /// zeros everywhere else. Unpacking returns the original array.
     #[test]
     fn numbers_stand_where_their_placing_says() {
         let shape = Shape { c: 3, h: 2, w: 2 };
-        // An image with gaps, whose rows and elements have different orders.
+        // The map of an image with rows of padding between pixels and lines. Its elements are in
+        // the order c, y, x, but its rows are in the order y, x, c.
         let map = RowMap::image(
             Image {
                 first: 1,

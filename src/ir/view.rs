@@ -1,27 +1,28 @@
 //! Maps from the elements of a value to the rows of its matrix.
 //!
-//! A matrix has a column for each record. Element (c, y, x) of an image is in row
-//! `first + y · line + x · pixel + c`. A pixel may have rows of padding behind its channels. A
-//! flattened image has the same rows in another order, a slice is a map with another first row, and
-//! concatenated channels make a wider pixel.
+//! A matrix has a column for each record. Element (c, y, x) of an image is in row `first + y · line
+//! + x · pixel + c`. A pixel may have padding rows behind its channels. If an image is flattened,
+//! its elements keep their rows, and only their order changes. The map of a slice has another first
+//! row. Concatenated channels make a pixel with more rows.
 
 use super::graph::Shape;
 use super::op::Window;
 use std::fmt;
 
 /// Maps each element of a value to a row of its matrix, by nested loops over the elements in the
-/// order (c, y, x). Other maps of this type map each element to the index of the number of an array
-/// that it uses. There a step of 0 repeats a number.
+/// order (c, y, x). A `RowMap` may also map each element to an index in a constant array. A loop
+/// with a step of 0 then uses the same number of the array for several elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowMap {
     /// The row of the first element.
     pub(crate) first: usize,
-    /// The number of turns of each loop and the rows that a turn adds, from the outermost loop in.
-    /// Unused loops have one turn and come first.
+    /// For each of the map's three nested loops, outermost first: its number of turns, and the rows
+    /// from one turn to the next. Unused loops have one turn and come first.
     pub(crate) loops: [(usize, usize); 3],
 }
 
-/// Writes the first row, then turns and step of each loop, for example `2+28×448+16×1`.
+/// Writes the first row, then the turns and the step of each loop with more than one turn. For
+/// example `2+28×448+16×1`.
 impl fmt::Debug for RowMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.first)?;
@@ -48,12 +49,14 @@ impl RowMap {
         }
     }
 
-    /// The map of nested loops, which are merged where possible. `None` if more than three remain.
+    /// Makes a map from nested loops, given as (turns, rows per turn), outermost first. Merges
+    /// loops where possible. Returns `None` if more than three loops remain.
     pub(crate) fn of(first: usize, loops: &[(usize, usize)]) -> Option<RowMap> {
         let mut merged: Vec<(usize, usize)> = Vec::new();
         for &(n, step) in loops.iter().filter(|(turns, _)| *turns != 1) {
             match merged.last_mut() {
-                // Each turn of the outer loop steps over all turns of the inner loop.
+                // One turn of the outer loop steps over exactly all turns of the inner loop, so
+                // both become one loop.
                 Some((turns, rows)) if *rows == n * step => (*turns, *rows) = (*turns * n, step),
                 _ => merged.push((n, step)),
             }
@@ -73,7 +76,7 @@ impl RowMap {
         RowMap::of(first, &loops).unwrap_or(RowMap { first, loops })
     }
 
-    /// The map from the elements of an image of this shape to its rows.
+    /// The map from the elements of an image of this shape to the rows that `image` describes.
     pub(crate) fn image(image: Image, shape: Shape) -> RowMap {
         RowMap::of_axes(
             image.first,
@@ -81,17 +84,18 @@ impl RowMap {
         )
     }
 
-    /// Maps each element of a value to the number of its channel, in an array with one per channel.
+    /// Maps each element of a value of this shape to the index of its channel. It serves arrays
+    /// that have one number per channel.
     pub(crate) fn of_channels(shape: Shape) -> RowMap {
         RowMap::of_axes(0, [(shape.c, 1), (shape.h, 0), (shape.w, 0)])
     }
 
-    /// Maps each of `n` elements to the only number of an array.
+    /// Maps each of `n` elements to index 0, for an array that has only one number.
     pub(crate) fn of_all(n: usize) -> RowMap {
         RowMap::of_axes(0, [(1, 0), (1, 0), (n, 0)])
     }
 
-    /// The number of elements that the map has rows for.
+    /// The number of elements that the map covers.
     pub(crate) fn len(&self) -> usize {
         self.loops.iter().map(|(turns, _)| turns).product()
     }
@@ -114,19 +118,19 @@ impl RowMap {
         })
     }
 
-    /// One more than the last row or index that the map gives.
+    /// One more than the largest row or index that the map gives.
     pub(crate) fn end(&self) -> usize {
         let loops = self.loops.iter().map(|&(n, step)| (n - 1) * step);
         self.first + loops.sum::<usize>() + 1
     }
 
-    /// Returns true if element i is in row i.
+    /// Returns true if every element i is in row i.
     pub(crate) fn is_plain(&self) -> bool {
         *self == RowMap::vector(self.len())
     }
 
-    /// Returns true if no row belongs to two elements, and each loop steps over all rows of the
-    /// loops with smaller steps. Kernels then find the element of a row by division.
+    /// Returns true if each loop steps over all rows of the loops with smaller steps. Then no two
+    /// elements share a row, and kernels find the element of a row by division.
     pub(crate) fn is_nested(&self) -> bool {
         let mut loops = self.loops;
         loops.sort_by_key(|&(_, step)| step);
@@ -139,12 +143,13 @@ impl RowMap {
         })
     }
 
-    /// The distance in rows between neighbours along c, y and x of `shape`. `None` if the loops do
-    /// not follow these axes.
+    /// Returns the distance in rows between neighbouring elements along c, y and x of a value of
+    /// shape `shape`. `None` if the map's loops do not follow these axes.
     pub(crate) fn steps(&self, shape: Shape) -> Option<[usize; 3]> {
         let turning = |l: &(usize, usize)| l.0 > 1;
         let mut loops: Vec<(usize, usize)> = self.loops.into_iter().filter(turning).collect();
-        // From the innermost axis out, each axis takes whole loops or a part of a loop.
+        // The axes are handled from the innermost (x) out. Each axis takes whole loops or a part of
+        // a loop.
         let mut axis = |n: usize| -> Option<usize> {
             let (mut left, mut steps) = (n, None);
             while left > 1 {
@@ -152,7 +157,8 @@ impl RowMap {
                 if left % turns == 0 {
                     match steps {
                         None => steps = Some(step),
-                        // A further loop must continue where the loops inside it end.
+                        // An axis may span several loops if each loop continues where the loops
+                        // inside it end.
                         Some(first) if step == first * (n / left) => {}
                         Some(_) => return None,
                     }
@@ -175,11 +181,12 @@ impl RowMap {
         Some([axis(shape.c)?, y, x])
     }
 
-    /// The map as an image of `shape`. `None` if the channels of a pixel are not in neighbouring
-    /// rows, or the loops do not follow the axes.
+    /// Returns the map as an image of shape `shape`. `None` if the channels of a pixel are not in
+    /// neighbouring rows, or if the map's loops do not follow the axes.
     pub(crate) fn as_image(&self, shape: Shape) -> Option<Image> {
         let [c, y, x] = self.steps(shape)?;
-        // An axis with one element may have any step, so it gets that of an image without gaps.
+        // Along an axis with one element any distance is right. Such an axis gets the distance that
+        // an image without gaps has.
         let pixel = if shape.w > 1 {
             x
         } else if shape.h > 1 {
@@ -195,16 +202,18 @@ impl RowMap {
         })
     }
 
-    /// The map of the transposed value in the same rows. Axis i of it is axis `axes[i]` of this
-    /// value, which has shape `shape`. `None` if the loops do not follow the axes.
+    /// Returns the map of the transposed value, whose elements stay in the same rows. Axis i of the
+    /// transposed value is axis `axes[i]` of the value with shape `shape`. `None` if the map's
+    /// loops do not follow the axes.
     pub(crate) fn transposed(&self, shape: Shape, axes: [super::op::Axis; 3]) -> Option<RowMap> {
         let steps = self.steps(shape)?;
         let turn = |axis: super::op::Axis| (shape.along(axis), steps[axis as usize]);
         Some(RowMap::of_axes(self.first, axes.map(turn)))
     }
 
-    /// The map of a slice of shape `part` whose first element is element `at` of the value. `None`
-    /// if the loops do not follow the axes.
+    /// Returns the map of a slice of a value. The value has shape `shape`, the slice has shape
+    /// `part` and begins at element `at` (c, y, x). `None` if the map's loops do not follow the
+    /// axes.
     pub(crate) fn sliced(&self, shape: Shape, at: [usize; 3], part: Shape) -> Option<RowMap> {
         let steps = self.steps(shape)?;
         let first = (0..3).fold(self.first, |first, axis| first + at[axis] * steps[axis]);
@@ -215,16 +224,19 @@ impl RowMap {
     }
 }
 
-/// Elements that a step copies. Element i is read from row `from`(i) and written to row `to`(i). In
-/// a `Scale` step `from`(i) is the index of the number that the element uses in an array.
+/// The elements that a step copies. Element i is read from row `from.row(i)` and written to row
+/// `to.row(i)`. In a `Scale` step `from.row(i)` is instead the index of the number in a constant
+/// array that element i uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moved {
-    /// The rows of the source matrix, or the indices of the numbers in an array.
+    /// Gives the row of the source matrix that each element is read from. In a `Scale` step it
+    /// gives an index in a constant array.
     pub(crate) from: RowMap,
-    /// The rows of the result's matrix. [`RowMap::is_nested`] holds for them.
+    /// Gives the row of the result's matrix that each element is written to. [`RowMap::is_nested`]
+    /// holds for this map.
     pub(crate) to: RowMap,
-    /// The number of rows of the result that the step writes, counted from row 0. They include rows
-    /// without an element. With 0 the step writes only the rows of elements.
+    /// The number of rows of the result that the step writes, counted from row 0. Rows that belong
+    /// to no element are written, too. With 0 the step writes only the rows of elements.
     pub(crate) filled: usize,
 }
 
@@ -238,15 +250,17 @@ impl Moved {
         }
     }
 
-    /// Returns the argument that kernels get for these rows. `kernels/common/moved.cl` reads it.
+    /// Returns the kernel argument that describes the copied rows, as 16 words.
+    /// `kernels/common/moved.cl` reads it.
     pub(crate) fn words(&self) -> [u32; 16] {
         // For each loop of a row map, the number of elements that one turn of the loop covers.
         let within = |map: &RowMap| {
             let [_, (middle, _), (inner, _)] = map.loops;
             [middle * inner, inner, 1]
         };
-        // Divisor, turns and weight of each loop. The kernel divides a work-item's number (a row if
-        // `filled` is above 0, else an element) and adds up the quotients, each times its weight.
+        // For each loop: divisor, number of turns, and weight. A kernel divides the index of its
+        // work-item by each divisor, and sums the quotients times their weights. The index is a row
+        // if `filled` is above 0, and an element otherwise.
         let mut loops = [(u32::MAX, 1, 0); 3];
         for ((to, &(n, step)), elements) in
             loops.iter_mut().zip(&self.to.loops).zip(within(&self.to))
@@ -263,7 +277,8 @@ impl Moved {
         loops.sort_by_key(|&(divisor, ..)| std::cmp::Reverse(divisor));
         let [(a, mut b, c), (d, e, f), (g, h, i)] = loops;
         if self.filled == 0 {
-            // Zero turns of the first loop tell the kernel that work-items count elements.
+            // Zero turns of the first loop tell the kernel that its work-items count elements, not
+            // rows.
             b = 0;
         }
         let [first, second, _] = within(&self.from).map(|elements| elements as u32);
@@ -273,19 +288,19 @@ impl Moved {
     }
 }
 
-/// The place of an image in the rows of a matrix.
+/// The rows of a matrix that an image occupies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
-    /// The row of the first element.
+    /// The row of the first element of the image.
     pub(crate) first: usize,
-    /// The rows from one pixel to the next.
+    /// The number of rows from one pixel to the next in the same line.
     pub(crate) pixel: usize,
-    /// The rows from one line of pixels to the next.
+    /// The number of rows from the start of one line of pixels to the start of the next.
     pub(crate) line: usize,
 }
 
 impl Image {
-    /// An image without gaps, whose pixels have `pixel` rows each.
+    /// An image without gaps between pixels or lines. Each pixel has `pixel` rows.
     pub(crate) fn dense(shape: Shape, pixel: usize) -> Image {
         Image {
             first: 0,
@@ -295,27 +310,28 @@ impl Image {
     }
 }
 
-/// The largest height, width or step of images and windows. A kernel's argument has two such
-/// numbers in 32 bits.
+/// The largest height, width, stride, dilation or border of images and windows. Kernel arguments
+/// pack two such numbers into a 32-bit word.
 pub(crate) const MOST_SIDE: usize = (1 << 16) - 1;
 
 /// The images that a kernel reads and writes, and its window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// The image that the kernel reads, and its shape. For a combination of two values it is the
-    /// second one.
+    /// The image that the kernel reads, and its shape. A kernel that combines two values reads two
+    /// images, and this is the second.
     pub(crate) input: (Image, Shape),
     /// The image that the kernel writes, and its shape.
     pub(crate) output: (Image, Shape),
-    /// The window, one pixel for a kernel without a window.
+    /// The window that moves over the input image. A kernel without a window has a window of one
+    /// pixel.
     pub(crate) window: Window,
-    /// The number of groups of channels, 1 for a kernel without groups.
+    /// The number of groups of channels in a convolution, 1 for a kernel without groups.
     pub(crate) groups: usize,
 }
 
 impl Geometry {
-    /// Returns the argument that kernels get for the geometry. `kernels/common/geometry.cl` reads
-    /// it.
+    /// Returns the kernel argument that describes the images and the window, as 16 words.
+    /// `kernels/common/geometry.cl` reads it.
     pub(crate) fn words(&self) -> [u32; 16] {
         let two = |(low, high): (usize, usize)| low as u32 | (high as u32) << 16;
         let ((input, from), (output, to)) = (self.input, self.output);
@@ -347,8 +363,8 @@ impl Geometry {
         ]
     }
 
-    /// Returns true if heights, widths, strides, dilations and borders are below 2^16. Two of them
-    /// share a 32-bit word of the kernels' argument.
+    /// Returns true if all heights, widths, strides, dilations and borders are below 2^16. The
+    /// kernels' argument packs two of these numbers into a 32-bit word.
     pub(crate) fn fits(&self) -> bool {
         let ((_, from), (_, to)) = (self.input, self.output);
         let Window {
@@ -378,8 +394,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each element has the row that the formula for images gives, and `as_image` finds the
-        /// image again.
+        /// Each element of an image has the row that the formula `first + y · line + x · pixel + c`
+        /// gives. `as_image` turns the map back into the image.
         #[test]
         fn images_and_maps(
             shape in shape(),
@@ -424,8 +440,8 @@ mod tests {
             prop_assert_eq!(found, expected.collect::<Vec<_>>());
         }
 
-        /// A transposed map finds each element in the same row of the batch's matrix as before.
-        /// Only the order of the axes c, y and x changes. Transposing back gives the first map.
+        /// A transposed map gives each element the row that the original map gives it. Only the
+        /// order of the axes c, y and x changes. Transposing back gives the original map.
         #[test]
         fn transposed_maps(shape in shape(), pixel in 5usize..7) {
             let map = RowMap::image(Image::dense(shape, pixel), shape);
@@ -467,7 +483,7 @@ mod tests {
         groups: 2,
     };
 
-    /// Two sizes share a 32-bit word of the kernels' argument, so each must be below 2^15.
+    /// Two sizes share a 32-bit word of the kernels' argument, so each must be below 2^16.
     #[test]
     fn sizes_of_a_geometry_fit_halves_of_words() {
         let geometry = GEOMETRY;

@@ -1,18 +1,18 @@
-//! Converts plain data to bytes and back. The build writes networks, plans and the kernel library,
-//! and the program reads them.
+//! Converts plain data to bytes and back. The build writes networks, plans and the kernel library
+//! with it, and the finished program reads them.
 //!
-//! The bytes are the same on every machine. Numbers are little-endian. A size is LEB128: seven bits
-//! a byte, the lowest first, and the eighth bit is set if more bytes follow. The variant of an enum
-//! is a byte. A length stands in front of texts and lists. Reading never panics. Bytes that are no
-//! such data are [`Damaged`].
+//! The bytes are the same on every machine. Numbers are little-endian. A size is in LEB128: seven
+//! bits a byte, the lowest first, and the eighth bit is set if another byte follows. The variant of
+//! an enum is one byte. Texts and lists begin with their length. Reading never panics, but returns
+//! [`Damaged`] for bytes that hold no valid data.
 
 use std::borrow::Cow;
 
-/// The error for bytes that hold no value of the expected type.
+/// The error for bytes that do not encode a value of the expected type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Damaged;
 
-/// Reads values one after the other. The field holds the bytes that are not read yet.
+/// Reads encoded values one after the other. The field holds the bytes that are still unread.
 pub(crate) struct ByteReader(pub(crate) &'static [u8]);
 
 impl ByteReader {
@@ -31,24 +31,24 @@ impl ByteReader {
 /// A type whose values can be written as bytes and read back.
 pub(crate) trait Wire: Sized {
     fn put(&self, out: &mut Vec<u8>);
-    /// Reads a value from the bytes that `put` wrote, and removes them from `from`.
+    /// Decodes a value that `put` encoded, and removes its bytes from `from`.
     ///
     /// # Errors
-    /// The bytes end too early or hold no such value.
+    /// The bytes end too early, or do not encode a value of this type.
     fn take(from: &mut ByteReader) -> Result<Self, Damaged>;
 }
 
-/// Returns the bytes of `value`.
+/// Returns the encoded bytes of `value`.
 pub(crate) fn bytes(value: &impl Wire) -> Vec<u8> {
     let mut out = Vec::new();
     value.put(&mut out);
     out
 }
 
-/// Reads a value that takes all of `bytes`.
+/// Decodes a value that takes up all of `bytes`.
 ///
 /// # Errors
-/// The bytes hold no such value, or more bytes follow it.
+/// The bytes do not encode a value of this type, or more bytes follow it.
 pub(crate) fn value<T: Wire>(bytes: &'static [u8]) -> Result<T, Damaged> {
     let mut reader = ByteReader(bytes);
     let value = T::take(&mut reader)?;
@@ -91,7 +91,8 @@ impl Wire for usize {
         loop {
             let byte = u8::take(from)?;
             let bits = usize::from(byte & 0x7f);
-            // Refused are more bits than a size of this machine has, and a needless last byte of 0.
+            // A size is damaged if it has more bits than a `usize` of this machine, or if it ends
+            // with a needless byte of 0.
             if shift >= usize::BITS || bits << shift >> shift != bits || (byte == 0 && shift > 0) {
                 return Err(Damaged);
             }
@@ -140,7 +141,8 @@ impl<T: Wire + Clone> Wire for Cow<'static, [T]> {
 
     fn take(from: &mut ByteReader) -> Result<Self, Damaged> {
         let n = usize::take(from)?;
-        // Every item has at least a byte, so a wrong length is refused before memory is taken.
+        // Every item takes at least one byte. So a length above the number of remaining bytes is
+        // refused before any memory is allocated.
         if n > from.0.len() {
             return Err(Damaged);
         }
@@ -186,8 +188,8 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
 }
 
-/// Implements `Wire` for structs. The bytes are those of the fields, in the order of this list. A
-/// list that lacks a field does not compile.
+/// Implements `Wire` for structs. A struct is encoded as its fields, in the order that the macro
+/// call lists them. A call that omits a field does not compile.
 macro_rules! fields {
     ($($type:ident { $($field:ident),* $(,)? })*) => {$(
         impl $crate::ir::wire::Wire for $type {
@@ -205,8 +207,8 @@ macro_rules! fields {
     )*};
 }
 
-/// Implements `Wire` for enums. The bytes are the index of the variant in this list, then the
-/// variant's fields. A list that lacks a variant does not compile.
+/// Implements `Wire` for enums. A value is encoded as the index of its variant in the macro call,
+/// followed by the variant's fields. A call that omits a variant does not compile.
 macro_rules! variants {
     ($($type:ident {
         $($variant:ident $(($inner:ident))? $({ $($field:ident),* })?),* $(,)?
@@ -223,7 +225,7 @@ macro_rules! variants {
                     }
                     index += 1;
                 )*
-                // Does not compile if a variant is missing.
+                // This `match` does not compile if the macro call omits a variant.
                 match self {
                     $($type::$variant $(($inner))? $({ $($field),* })? => {
                         $(let _ = $inner;)?
@@ -308,7 +310,7 @@ mod data {
         }
     }
 
-    /// An activation is written as its number, followed by its parameters.
+    /// An activation is encoded as its code, followed by its two parameters.
     impl Wire for Activation {
         fn put(&self, out: &mut Vec<u8>) {
             (self.code() as u8).put(out);
@@ -398,8 +400,8 @@ mod tests {
         for size in (0..usize::BITS).flat_map(|n| [1 << n, (1 << n) - 1, usize::MAX >> n]) {
             assert_eq!(read(&bytes(&size)), Ok(size));
         }
-        // These bytes are no size: a byte is missing, the last byte has no bits, or there are too
-        // many bits.
+        // These bytes are no valid size: a byte is missing, the last byte is a needless 0, or there
+        // are too many bits.
         for damaged in [
             &[][..],
             &[0x80],
@@ -412,7 +414,7 @@ mod tests {
         }
     }
 
-    /// A value is read as it was written. A missing or an additional byte is an error.
+    /// A value is decoded as it was encoded. A missing or an additional byte is an error.
     fn comes_back<T: Wire + PartialEq + std::fmt::Debug>(value: &T) {
         let mut all = bytes(value);
         assert_eq!(read::<T>(&all).as_ref(), Ok(value));
@@ -436,8 +438,8 @@ mod tests {
         comes_back(&Cow::Borrowed("a name, größer"));
         comes_back(&([1usize, 2, 300], 1e300f64));
         comes_back(&Cow::Borrowed(&[(1usize, 2u32), (3, 4)][..]));
-        // Refused are an unknown variant, a byte that is no boolean, text that is no UTF-8, and a
-        // wrong length.
+        // Decoding fails for an unknown variant, a byte that is no boolean, text that is not UTF-8,
+        // and a length above the remaining bytes.
         assert_eq!(read::<crate::ir::graph::Role>(&[4]), Err(Damaged));
         assert_eq!(read::<bool>(&[2]), Err(Damaged));
         assert_eq!(read::<Cow<'static, str>>(&[1, 0xff]), Err(Damaged));

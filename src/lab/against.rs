@@ -4,11 +4,11 @@ use crate::lab::json::Parser;
 use crate::lab::render::number;
 use crate::lab::table::{Cell, Measured, Plot, Report, Row, Section};
 
-/// The most levels of nesting in the value of an unknown key.
+/// The maximum depth of nested arrays and objects in the value of an unknown JSON key.
 const DEPTH: usize = 32;
 
-/// Reads a report that `-o json` printed. Unknown keys are passed over, since later versions only
-/// add keys. Every other deviation is an error that begins with `line:column`.
+/// Reads a report from the JSON that `-o json` printed. Unknown keys are skipped, because later
+/// versions only add keys. Every other deviation is an error that begins with `line:column`.
 pub(crate) fn read(json_text: &str) -> Result<Report, String> {
     let mut p = Parser::new(json_text);
     let mut report = Report::default();
@@ -167,13 +167,13 @@ fn cell(p: &mut Parser) -> Result<Cell, String> {
         }
         Ok(())
     })?;
-    // A cell's object is one of three: a figure of the document, the reason for skipping, or a
+    // The JSON object of a table cell holds a document's figure, the reason for skipping, or a
     // measurement with value, spread and runs.
     match seen {
         [true, false, false, false, false, false, false, false] => Ok(Cell::Document(document)),
         [false, true, false, false, false, false, false, false] => Ok(Cell::Skipped(skipped)),
         [false, false, true, true, true, ..] => {
-            // A single run has no spread, but older reports have a spread of 0 there.
+            // A single run has no spread, but older reports give it a spread of 0.
             m.spread = m.spread.filter(|_| m.runs > 1);
             Ok(Cell::Measured(m))
         }
@@ -193,10 +193,10 @@ pub(crate) fn device(report: &Report) -> &str {
         .map_or("the other report", |(_, v)| v)
 }
 
-/// Returns this run's section with a column `COLUMN / other` after each column that both reports
-/// measured. Its cells have this run's value divided by the other's, in the rows that both have.
+/// Returns this run's section with ratios. After each column that both reports measured comes a
+/// column `COLUMN / other`. It has this run's value divided by the other's, in the rows of both.
 ///
-/// The ratios are texts, not measurements, because they have no unit and do not belong into the
+/// The ratios are text cells, not measurements. They have no unit and do not belong into the
 /// section's plot.
 pub(crate) fn beside(own: &Section, other: &Report) -> Section {
     match other.sections.iter().find(|o| o.id == own.id) {
@@ -205,7 +205,8 @@ pub(crate) fn beside(own: &Section, other: &Report) -> Section {
     }
 }
 
-/// Returns the value of a cell, if it was measured and can be divided.
+/// Returns the value of a measured cell, if it is finite and positive, so that a ratio can be
+/// taken.
 fn measured(cell: Option<&Cell>) -> Option<f64> {
     match cell {
         Some(Cell::Measured(m)) if m.value.is_finite() && m.value > 0.0 => Some(m.value),
@@ -287,7 +288,8 @@ mod tests {
     fn reads_what_json_prints() {
         assert_eq!(read(&json(&sample())).unwrap(), sample());
         assert_eq!(read(&json(&Report::default())).unwrap(), Report::default());
-        // Infinities come back as NaN, so compare the second print with the first.
+        // JSON has no infinities, so they are read back as NaN. NaN is not equal to itself, so this
+        // compares the printed texts.
         let once = json(&hostile());
         assert_eq!(json(&read(&once).unwrap()), once);
     }

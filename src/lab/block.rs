@@ -7,8 +7,8 @@ use crate::registry::Library;
 use std::borrow::Cow;
 use std::fmt::{Debug, Write};
 
-/// Returns the block as text, with a line for each section, value, node, constant, buffer, step,
-/// kernel and source.
+/// Returns the baked block as text. It has a line for each section, value, node, constant, buffer,
+/// step, kernel and source.
 pub(crate) fn text(block: Block) -> Result<String, String> {
     block.verify()?;
     let (network, (given, range)): NetworkSection = block.read(Section::Network)?;
@@ -40,7 +40,7 @@ pub(crate) fn text(block: Block) -> Result<String, String> {
     Ok(s)
 }
 
-/// Writes a line for each item: `name`, the item's index and the item.
+/// Writes a line for each of `items`: `name`, the item's index and the item in Rust's debug format.
 fn list<T: Debug>(s: &mut String, name: &str, items: &[T]) {
     for (i, item) in items.iter().enumerate() {
         let _ = writeln!(s, "{name} {i} {item:?}");
@@ -131,8 +131,8 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// The text of a small network's block is kept in `tests/golden/tiny.txt`, so that changes of
-    /// the format are seen. `MORTONNET_BLESS=1 cargo test` writes that file anew.
+    /// The text of a small network's block must equal `tests/golden/tiny.txt`, so that a change of
+    /// the format is noticed. `MORTONNET_BLESS=1 cargo test` writes that file anew.
     #[test]
     fn the_block_as_text_is_the_golden_file() {
         let text = text(crate::bake::tests::tiny_block()).unwrap();

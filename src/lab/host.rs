@@ -1,11 +1,12 @@
-//! The head of a report: device, driver, board, clocks, temperatures, as far as the system tells.
+//! The head of a report: device, driver, board, clocks and temperatures, as far as the system
+//! reports them.
 
 use crate::baked::{block, library, network};
 use crate::cl::Device;
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Returns the report's first lines, about the device, the machine and the program.
+/// Returns the first lines of a report, about the device, the machine and the program.
 pub(crate) fn head(device: &Device) -> Vec<(String, String)> {
     let mut head = vec![
         ("device".to_string(), device.name.clone()),
@@ -37,7 +38,7 @@ pub(crate) fn head(device: &Device) -> Vec<(String, String)> {
     head
 }
 
-/// Returns lines about the program, its command line, and the date.
+/// Returns the lines of a report's head about the program, its command line, and the date.
 pub(crate) fn origin() -> Vec<(String, String)> {
     let seconds = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -63,7 +64,7 @@ pub(crate) fn origin() -> Vec<(String, String)> {
     ]
 }
 
-/// Returns an argument of the command line, in single quotes if a shell needs them.
+/// Returns a command-line argument, in single quotes if a shell needs them.
 fn quoted(argument: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./,:=+@%×".contains(c);
     match !argument.is_empty() && argument.chars().all(plain) {
@@ -72,7 +73,8 @@ fn quoted(argument: &str) -> String {
     }
 }
 
-/// Returns a date like `2026-11-23 19:21 UTC`. Boards seldom know their time zone, so it is in UTC.
+/// Returns a date like `2026-11-23 19:21 UTC`. It is in UTC because boards seldom know their time
+/// zone.
 fn date(seconds: u64) -> String {
     let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
     // Years are counted from March, so that a leap day is the last day of its year. 400 years
@@ -123,8 +125,8 @@ fn frequencies() -> Vec<(String, String)> {
     found
 }
 
-/// Returns a line with the temperatures of all thermal zones, if there are any. `when` is a part of
-/// its name.
+/// Returns one line with the temperatures of all thermal zones, or none. The line's name contains
+/// `when`.
 pub(crate) fn temperatures(when: &str) -> Vec<(String, String)> {
     let mut zones = Vec::new();
     for entry in fs::read_dir("/sys/class/thermal")

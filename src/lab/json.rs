@@ -3,16 +3,16 @@
 
 use crate::registry::json::{Json, Map};
 
-/// A text, and the byte up to which it is read.
+/// A JSON text, and the offset in bytes up to which it is parsed.
 pub(super) struct Parser<'a> {
     text: &'a str,
     at: usize,
 }
 
-/// Most levels of nesting, as in the build's parser.
+/// The maximum depth of nested arrays and objects, as in the build's JSON parser.
 const DEPTH: usize = 128;
 
-/// Parses a whole text. An error begins with `line:column`.
+/// Parses a whole JSON text. An error begins with `line:column`.
 pub(super) fn parse(text: &str) -> Result<Json, String> {
     let mut p = Parser::new(text.trim_start_matches('\u{feff}'));
     let value = p.value(DEPTH)?;
@@ -33,8 +33,8 @@ impl Parser<'_> {
         self.fail_at(self.at, what)
     }
 
-    /// Returns an error `line:column: what` for a byte of the text. Columns are counted in
-    /// characters.
+    /// Returns the error `line:column: what` for the byte offset `at` of the text. Columns are
+    /// counted in characters.
     pub(super) fn fail_at(&self, at: usize, what: &str) -> String {
         let before = self.text.get(..at).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
@@ -52,13 +52,13 @@ impl Parser<'_> {
         }
     }
 
-    /// Passes blanks over, and returns the byte at which the next value begins.
+    /// Skips blanks, and returns the byte offset at which the next value begins.
     pub(super) fn start(&mut self) -> usize {
         self.blanks();
         self.at
     }
 
-    /// Passes blanks over, then takes `byte` if it comes next. Returns true if it did.
+    /// Skips blanks, then consumes `byte` if it comes next. Returns true if it consumed `byte`.
     pub(super) fn take(&mut self, byte: u8) -> bool {
         self.blanks();
         let found = self.peek() == Some(byte);
@@ -92,7 +92,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Marks a key as seen. An error if it was seen before.
+    /// Marks a key of an object as seen. Returns an error if the object had the key before.
     pub(super) fn once(&self, seen: &mut bool, key: &str) -> Result<(), String> {
         if std::mem::replace(seen, true) {
             Err(self.fail(&format!("\"{key}\" twice")))
@@ -101,7 +101,7 @@ impl Parser<'_> {
         }
     }
 
-    /// An error if one of these keys was not seen.
+    /// Returns an error if one of `keys` was not seen in the object.
     pub(super) fn all(&self, seen: &[bool], keys: &[&str]) -> Result<(), String> {
         match seen.iter().position(|s| !s) {
             Some(i) => Err(self.fail(&format!("\"{}\" is missing", keys[i]))),
@@ -158,8 +158,8 @@ impl Parser<'_> {
         self.expect(b'"', "expected a string")?;
         let mut s = String::new();
         loop {
-            // Everything up to the next quote, backslash or control character is taken as it is:
-            // all three are ASCII.
+            // Text up to the next quote, backslash or control character is copied unchanged. These
+            // three are ASCII, so no character is split.
             let rest = &self.text[self.at..];
             let plain = rest
                 .bytes()
@@ -209,7 +209,7 @@ impl Parser<'_> {
         Ok(c)
     }
 
-    /// Reads four hexadecimal digits. Errors name the byte `start`.
+    /// Reads four hexadecimal digits. Errors name the byte offset `start`.
     pub(super) fn hex(&mut self, start: usize) -> Result<u32, String> {
         let mut code = 0;
         for _ in 0..4 {
@@ -230,7 +230,7 @@ impl Parser<'_> {
         self.at - start
     }
 
-    /// Reads a number as JSON spells it. `null` becomes NaN.
+    /// Parses a number in JSON's syntax. `null` becomes NaN.
     pub(super) fn number(&mut self) -> Result<f64, String> {
         let start = self.start();
         if self.peek() == Some(b'n') {
@@ -255,7 +255,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Reads a value with at most `depth` levels of nesting.
+    /// Parses a value with at most `depth` levels of nesting.
     fn value(&mut self, depth: usize) -> Result<Json, String> {
         let start = self.start();
         if depth == 0 {
@@ -293,7 +293,7 @@ impl Parser<'_> {
         })
     }
 
-    /// Passes over a value of any type, with at most `depth` levels of nesting.
+    /// Skips a value of any type, with at most `depth` levels of nesting.
     pub(super) fn skip(&mut self, depth: usize) -> Result<(), String> {
         self.value(depth).map(drop)
     }
@@ -303,7 +303,7 @@ impl Parser<'_> {
 mod tests {
     use super::*;
 
-    /// The build's parser and this one read the same values, and refuse the same texts.
+    /// The build's JSON parser and this one read the same values, and refuse the same texts.
     #[test]
     fn values_are_those_of_the_build() {
         let library = std::fs::read_to_string("kernels/library.json").unwrap();

@@ -7,10 +7,10 @@ use super::table::{Cell, Plot, Report, Section};
 use crate::error::Error;
 use crate::ir::layout::Layout;
 
-/// The most rows, and the most columns, of a matrix that is drawn.
+/// The largest number of rows, and of columns, of a matrix that `bench --layout` draws.
 const MOST: usize = 256;
 
-/// Returns the size that is drawn by default: whole chunks, at least 8 rows and 8 columns.
+/// Returns the default size of a drawing in rows and columns: at least 8 × 8, in whole chunks.
 pub(crate) fn usual(layout: &Layout) -> (usize, usize) {
     let (rows, cols) = layout.granularity();
     (8usize.next_multiple_of(rows), 8usize.next_multiple_of(cols))
@@ -73,9 +73,9 @@ fn section(layout: &Layout, size @ (rows, cols): (usize, usize)) -> Section {
     s
 }
 
-/// Returns the layout as text, with lines between the largest chunks.
+/// Draws the layout of a matrix as text, with lines between the largest chunks.
 fn drawing(layout: &Layout, size @ (rows, cols): (usize, usize)) -> String {
-    // A layout without chunks has no lines inside.
+    // A layout without chunks counts as one chunk, so its drawing has no lines inside.
     let (chunk_rows, chunk_cols) = match layout.granularity() {
         (1, 1) => size,
         chunk => chunk,
@@ -159,7 +159,7 @@ Layout C_4_2_C: where the elements of a matrix of 8 × 4 stand
             assert_eq!(check(&layout(text), size), Ok(()), "{text}");
         }
         assert!(check(&layout("R"), (257, 1)).is_err_and(|e| e.contains("at most 256")));
-        // Matrices of one element, one row and one column are drawn without wide lines.
+        // Matrices of one element, one row or one column are drawn without wide lines.
         for (text, size) in [("R", (1, 1)), ("C", (1, 3)), ("R_2_1_R", (2, 1))] {
             assert!(
                 drawing(&layout(text), size)

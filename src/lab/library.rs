@@ -1,6 +1,6 @@
-//! `bench --library FILE` adds the kernels of a file in the format of `kernels/library.json`. So
-//! another tile, layout or work-group is checked and timed on a board without a build. The code
-//! that reads the library in the build reads the file, too.
+//! `bench --library FILE` adds the kernels of a file in the format of `kernels/library.json`. So a
+//! board can check and time another tile, layout or work-group without a new build. The same code
+//! reads this file and, in the build, the library.
 
 use super::json;
 use crate::baked;
@@ -13,9 +13,9 @@ use std::borrow::Cow;
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// Puts the entries of `file` before those of the program. An entry replaces the program's entry of
-/// the same name. Sources come from `--kernels`, else from the program. Returns the names of the
-/// file's kernels that run on a device.
+/// Puts the kernel entries of `file` before the program's entries. A file's entry replaces the
+/// program's entry of the same name. Sources come from the folder of `--kernels`, else from the
+/// program. Returns the names of the file's kernels that run on a device.
 pub(crate) fn install(file: &Path, sources: &Sources) -> Result<Vec<Cow<'static, str>>, Error> {
     let name = escape::path(file);
     let text = read_to_string(file).map_err(|e| Error::io(&name, e))?;

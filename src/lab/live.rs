@@ -12,24 +12,25 @@ use crate::sys::signal;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 
-/// The reason in the cells of cases that are skipped after a signal.
+/// The reason that a table shows in the cells that were not measured before a signal stopped the
+/// run.
 pub(crate) const STOPPED: &str = "the run was stopped before";
 
-/// Returns true after a signal to stop. Compilers in drivers replace the handler, so each call
-/// installs it again.
+/// Returns true after a signal to stop. The compilers in OpenCL drivers may replace the signal
+/// handler, so each call installs the handler again.
 pub(crate) fn stopped() -> bool {
     signal::keep();
     signal::stop().is_some()
 }
 
-/// Shows the current step in the last line of a terminal. Nothing is shown if stderr is no
-/// terminal.
+/// Shows the current step of a benchmark in the last line of the terminal. Nothing is shown if
+/// stderr is no terminal.
 #[derive(Clone, Copy)]
 pub(crate) struct Progress {
     shown: bool,
 }
 
-/// Characters of the line of progress, one fewer than terminals usually have.
+/// The length of the progress line in characters, one less than the usual width of a terminal.
 const LINE: usize = 79;
 
 impl Progress {
@@ -39,16 +40,16 @@ impl Progress {
         }
     }
 
-    /// Replaces the line of progress.
+    /// Replaces the progress line with `text`.
     pub(crate) fn show(self, text: &str) {
         if self.shown {
             let text: String = render::clean(text).chars().take(LINE).collect();
-            // An error is ignored, because the terminal may be gone.
+            // An error of the write is ignored, because the terminal may be gone.
             let _ = write!(std::io::stderr(), "\r{text:<LINE$}");
         }
     }
 
-    /// Removes the line of progress, before other text is printed.
+    /// Clears the progress line, before other text is printed.
     pub(crate) fn clear(self) {
         if self.shown {
             let _ = write!(std::io::stderr(), "\r{:<LINE$}\r", "");
@@ -61,15 +62,15 @@ pub(crate) struct LiveReport<'p> {
     page: &'p Page,
     print: &'p mut dyn FnMut(&str) -> Result<(), Error>,
     parts: Parts,
-    /// The report of `--against`, which tables are compared with.
+    /// The report that `--against` names, which this report's tables are compared with.
     other: Option<Report>,
     report: Report,
     pub(crate) progress: Progress,
 }
 
 impl<'p> LiveReport<'p> {
-    /// Returns an empty report for the outputs of `page`. The report of `--against` is read now, so
-    /// that a mistake in it is found before a run of some minutes.
+    /// Returns an empty report for the outputs of `page`. This reads the report of `--against`, so
+    /// that a mistake in it shows before a run of some minutes.
     pub(crate) fn new(
         page: &'p Page,
         print: &'p mut dyn FnMut(&str) -> Result<(), Error>,
@@ -108,8 +109,8 @@ impl<'p> LiveReport<'p> {
         self.put(&text)
     }
 
-    /// Adds a table and prints it, with ratios to the report of `--against` beside its columns.
-    /// After a signal to stop, a table without texts and measured cells is left out.
+    /// Adds a table and prints it. With `--against`, ratios to the other report are beside its
+    /// columns. After a signal to stop, a table with no text and no measured cell is left out.
     pub(crate) fn section(&mut self, section: Section) -> Result<(), Error> {
         let empty =
             |cell: &Cell| matches!(cell, Cell::Empty | Cell::Skipped(_) | Cell::Document(_));

@@ -39,7 +39,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use table::{Cell, Report, Section};
 
-/// A command of `mortonnet bench`.
+/// One form of the command `mortonnet bench`.
 #[derive(Debug)]
 pub(crate) enum Bench {
     /// Checks kernels, then times them in the documents' tables.
@@ -64,9 +64,9 @@ pub(crate) struct BenchTarget {
 pub(crate) struct Page {
     /// Format of the text on stdout.
     pub(crate) output: ReportFormat,
-    /// File of `--report`, written at the end.
+    /// The file that `--report` writes at the end of the run.
     pub(crate) file: Option<PathBuf>,
-    /// File of `--against`: the report of another device in JSON.
+    /// The file of `--against`, with another device's report in JSON.
     pub(crate) against: Option<PathBuf>,
 }
 
@@ -74,24 +74,25 @@ pub(crate) struct Page {
 #[derive(Clone, Debug)]
 pub(crate) struct KernelBench {
     /// The names of operations, tables and kernels on the command line. If there are none, all
-    /// kernels of `library` run, or without such a file all kernels of the program.
+    /// kernels of the `--library` file run. Without such a file, all kernels of the program run.
     pub(crate) names: Vec<String>,
     pub(crate) target: BenchTarget,
     /// The kernels' sources: the files in the folder of `--kernels`, else those in the program.
     pub(crate) sources: Sources,
     /// The file of `--library`, which has more kernels.
     pub(crate) library: Option<PathBuf>,
-    /// Sizes that replace those of the documents' tables.
+    /// Matrix sizes that replace those of the documents' tables.
     pub(crate) sizes: Vec<usize>,
-    /// The number of timed launches of each case after the first one, which is reported apart.
+    /// The number of timed launches of each case. One launch before them is reported apart.
     pub(crate) repeat: usize,
-    /// True to check the kernels and time nothing.
+    /// True if the kernels are only checked and not timed.
     pub(crate) check: bool,
-    /// True to print the hash of each check's inputs and launch nothing.
+    /// True if the run only prints a hash of each check's inputs and launches nothing.
     pub(crate) inputs: bool,
-    /// The limit of the whole run. `None` with `--full`.
+    /// The time limit of the whole run. `None` with `--full`.
     pub(crate) time_limit: Option<Duration>,
-    /// The plan that runs the documents' networks. `None` for the plan of the device's class.
+    /// The name of the plan that runs the documents' networks. With `None` it is the plan of the
+    /// device's class.
     pub(crate) plan: Option<String>,
     pub(crate) page: Page,
 }
@@ -99,36 +100,37 @@ pub(crate) struct KernelBench {
 /// The options of `bench --cache-model`.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheModel {
-    /// The value of `--cache`, such as `line=64,cores=4`. It replaces numbers of the modelled
+    /// The value of `--cache`, such as `line=64,cores=4`. Its numbers replace those of the modelled
     /// caches.
     pub(crate) described: String,
-    /// The device whose caches are modelled, if one was asked for.
+    /// Chooses the device whose caches are modelled, if the user asked for one.
     pub(crate) target: BenchTarget,
-    /// The sizes of the modelled matrix products. If empty, [`tables::CACHE_SIZES`].
+    /// The sizes of the modelled matrix products. If empty, [`tables::CACHE_SIZES`] is used.
     pub(crate) sizes: Vec<usize>,
     pub(crate) page: Page,
 }
 
-/// The longest launch that `bench` runs for its tables without `--full`, and `tune` for a variant.
-/// Drivers of small GPUs end programs that block the screen.
+/// The longest launch that `bench` runs for its tables without `--full`, and that `tune` runs for a
+/// variant. Drivers of small GPUs kill programs that block the screen for longer.
 pub(crate) const LONGEST_LAUNCH: Duration = Duration::from_secs(1);
 
-/// Returns the reason why a launch of `us` microseconds is left out, if it is.
+/// Returns the reason why a launch of `us` microseconds is skipped, or `None` if it may run.
 pub(crate) fn too_long(us: f64) -> Option<String> {
     let seconds = us / 1e6;
     let long = seconds > LONGEST_LAUNCH.as_secs_f64();
     long.then(|| format!("a launch would take about {seconds:.1} s, more than 1 s"))
 }
 
-/// The deadlines of a run. They are `None` for a run without limit.
+/// The deadlines of a benchmark's run. They are `None` for a run without limit.
 pub(crate) struct Budget {
     end: Option<Instant>,
-    /// The time at which checks end, because the second half of the run is for tables.
+    /// The time at which the checks of kernels end. It is half of the limit, the rest is for
+    /// tables.
     half: Option<Instant>,
 }
 
 impl Budget {
-    /// Returns a budget whose time begins now. `None` is no limit.
+    /// Returns a budget whose time starts now. With `None` as the limit, the run is never too long.
     pub(crate) fn new(limit: Option<Duration>) -> Budget {
         let now = Instant::now();
         Budget {
@@ -155,13 +157,13 @@ impl Budget {
         })
     }
 
-    /// The time that is left, if there is a limit.
+    /// Returns the time that is left of the run, or `None` without a limit.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.end
             .map(|end| end.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns the longest time that a launch may take. `None` is no limit.
+    /// Returns the longest time that a launch may take. `None` means no limit.
     pub(crate) fn longest(&self) -> Option<Duration> {
         self.end.map(|_| LONGEST_LAUNCH)
     }
@@ -176,8 +178,8 @@ pub(crate) struct Unsound {
 }
 
 impl Bench {
-    /// Runs the command and hands its text to `print`. Wrong and failing kernels are an error at
-    /// the end.
+    /// Runs the command and hands its text to `print`. If kernels were wrong or failed, it returns
+    /// an error at the end.
     pub(crate) fn run(
         &self,
         print: &mut dyn FnMut(&str) -> Result<(), Error>,
@@ -338,8 +340,8 @@ fn is(kernel: &Kernel, name: &str) -> bool {
 }
 
 impl BenchTarget {
-    /// The OpenCL device that was asked for. `auto` and `opencl` are the first GPU, else the first
-    /// device.
+    /// Returns the OpenCL device that the user asked for. `auto` and `opencl` choose the first GPU,
+    /// or the first device if there is no GPU.
     fn device(&self) -> Result<Device, Error> {
         if self.device == DeviceWish::Host {
             return Err(Error::usage(
@@ -352,8 +354,8 @@ impl BenchTarget {
     }
 }
 
-/// Returns the table of hashes: for each kernel, one of everything that its checks would hand to
-/// the device. Nothing is launched.
+/// Returns a table with a hash for each kernel. The hash covers all data that the kernel's checks
+/// would hand to the device. Nothing is launched.
 fn inputs_of_all(lab: &mut Lab, kernels: &[&Kernel]) -> Result<Section, Error> {
     let mut section = Section::new("inputs", "Inputs of the checks", "kernel", "");
     section.columns.push("hash".into());
@@ -370,16 +372,16 @@ fn inputs_of_all(lab: &mut Lab, kernels: &[&Kernel]) -> Result<Section, Error> {
     Ok(section)
 }
 
-/// The results of checking all kernels.
+/// The results of checking the chosen kernels.
 struct Checks {
     section: Section,
-    /// The number of kernels that were checked, counted from the first one. The checks end when
-    /// half of the time is over, or at a signal.
+    /// The number of kernels that were checked, from the start of the list. Checking ends when half
+    /// of the run's time is over, or at a signal.
     checked: usize,
     unsound: Vec<Unsound>,
 }
 
-/// Checks every kernel in every work-group of its sweep, until half of the time is over.
+/// Checks every kernel in every work-group of its sweep, until half of the run's time is over.
 fn check_all(lab: &mut Lab, kernels: &[&Kernel], budget: &Budget, progress: Progress) -> Checks {
     let mut section = Section::new("check", "Checked against float64", "kernel", "");
     section.columns = vec!["result".into(), "what it adds".into()];
@@ -408,8 +410,8 @@ fn check_all(lab: &mut Lab, kernels: &[&Kernel], budget: &Budget, progress: Prog
         checked = n + 1;
         progress.show(&format!("checking {}/{} {name}", n + 1, kernels.len()));
         let cell = check_groups(lab, kernel).unwrap_or_else(|trouble| {
-            // The cell has the first line only. The whole text, which may have a compiler's log, is
-            // in the error at the end of the run.
+            // The table's cell shows only the first line. The error at the end of the run has the
+            // whole text, which may include a compiler's log.
             let text = trouble.to_string();
             let first = text.lines().next().unwrap_or_default();
             let kernel = name.clone();
@@ -436,7 +438,7 @@ fn check_groups(lab: &mut Lab, kernel: &Kernel) -> Result<Cell, Trouble> {
         match lab.check(kernel, group) {
             Ok(error) => worst = worst.max(error),
             Err(Trouble::Refused(why)) => refused.push(why),
-            // A wrong result in one work-group counts for more than a failure in another one.
+            // A wrong result in one work-group is reported rather than a failure in another.
             Err(wrong @ Trouble::Wrong(_)) if !matches!(trouble, Some(Trouble::Wrong(_))) => {
                 trouble = Some(wrong);
             }
@@ -452,7 +454,7 @@ fn check_groups(lab: &mut Lab, kernel: &Kernel) -> Result<Cell, Trouble> {
     }
 }
 
-/// The work-groups that a kernel is tried with: those of its sweep, else its own.
+/// Returns the work-groups that a kernel is tried with: those of its sweep, else its own.
 pub(crate) fn groups(kernel: &Kernel) -> Vec<case::WorkGroup> {
     let r = &kernel.restrictions;
     if r.sweep.is_empty() {
@@ -463,7 +465,7 @@ pub(crate) fn groups(kernel: &Kernel) -> Vec<case::WorkGroup> {
 }
 
 impl Page {
-    /// Prints the report and writes the file of `--report`, if that is given.
+    /// Prints the report, and writes the file of `--report` if one is given.
     fn put(
         &self,
         report: Report,
@@ -480,8 +482,8 @@ impl Page {
     }
 }
 
-/// Returns the message about the kernels that were not timed. It lists three groups with their
-/// sizes: wrong results, kernels that the driver refused, and other failures.
+/// Returns the message about kernels whose check failed, in three groups: wrong results, kernels
+/// that the driver refused, and other failures.
 fn verdict(unsound: &[Unsound]) -> String {
     let group = |trouble: &Trouble| match trouble {
         Trouble::Wrong(_) => "computing something else",
@@ -512,8 +514,8 @@ mod tests {
     use super::*;
     use crate::planner::bind::fault::{self, Fault};
 
-    /// When half of the time is over, the checks end. The kernels that are left are reported as
-    /// skipped.
+    /// When half of the run's time is over, the checks end. Kernels that were not checked are
+    /// reported as skipped.
     #[test]
     fn a_kernel_that_was_not_checked_is_said() {
         let library = ClLibrary::open().expect("the tests need OpenCL");
@@ -538,8 +540,8 @@ mod tests {
         }
     }
 
-    /// The checks bind arguments and ranges with the engines' code, so they find a mistake in that
-    /// code.
+    /// The checks bind arguments and ranges with the code of the engines. So they find a mistake in
+    /// that code.
     #[test]
     fn a_mistake_in_bind_is_found_by_the_check() {
         let library = ClLibrary::open().expect("the tests need OpenCL");
@@ -560,8 +562,8 @@ mod tests {
             let group = kernel.restrictions.work_group;
             for fault in [Fault::Size, Fault::Operands, Fault::Short] {
                 let found = fault::with(fault, || lab.check(kernel, group));
-                // The operands of convolutions differ in size, so binding itself may refuse one
-                // that is too small.
+                // The operands of convolutions differ in size. So binding itself may refuse an
+                // operand that is too small.
                 let found = found.expect_err(name);
                 let seen = matches!(found, Trouble::Wrong(_)) || name.contains("convolution");
                 assert!(seen, "{name}: {fault:?}: {found:?}");

@@ -1,6 +1,6 @@
 //! Times whole networks. `bench network` runs the baked network, or a network of any shape with
-//! generated weights, with resident input or from host to host. The networks of the documents'
-//! tables are timed here, too.
+//! generated weights. It times batches with resident input, or from host to host. The networks of
+//! the documents' tables are timed here, too.
 
 use super::live::{Progress, STOPPED, stopped};
 use super::reference;
@@ -29,45 +29,45 @@ use crate::simd;
 use crate::sys::thread::cpu_time;
 use std::time::Instant;
 
-/// The number of records in a batch, as in the thesis, unless `bench network` is given another one.
+/// The number of records in a batch, as in the thesis. `bench network --batch` replaces it.
 pub(crate) const BATCH: usize = 100;
 
-/// A network in an engine, on a device or the host, with random records for timing it.
+/// An engine that runs a network on a device or the host, with random records for timing it.
 pub(crate) struct Harness {
     pub(crate) engine: Box<dyn Engine>,
-    /// Name of the plan.
+    /// The name of the plan that the engine runs.
     pub(crate) plan: String,
-    /// The number of launches for a batch, or of steps on the host.
+    /// The number of kernel launches for a batch, or of steps on the host.
     pub(crate) launches: usize,
-    /// Floating-point operations of one record.
+    /// The number of floating-point operations for one record.
     pub(crate) flop: u64,
     records: Vec<f32>,
-    /// The classes of the batch whose scores were checked.
+    /// The class of each record, from the batch whose scores were checked.
     classes: Vec<Option<u32>>,
     width: usize,
     batch: usize,
 }
 
-/// A network to measure, and how it runs: on which device, under which plan, in which batch.
+/// A network to measure and how it runs: the device, the plan and the size of a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting<'a> {
     pub(crate) network: &'a Network,
     pub(crate) weights: &'a [Vec<f32>],
-    /// The device; `None` for the host.
+    /// The OpenCL device, or `None` for the host engine.
     pub(crate) device: Option<&'a Device>,
     pub(crate) recipe: &'a PlanRecipe,
     pub(crate) batch: usize,
-    /// True if each step is timed.
+    /// True if the engine times each step.
     pub(crate) timed: bool,
     pub(crate) sources: &'a Sources,
 }
 
-/// The predicted times of a batch.
+/// The times that a batch is predicted to take.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct BatchPrediction {
-    /// Microseconds of the longest launch.
+    /// Predicted microseconds of the batch's longest launch.
     pub(crate) longest: f64,
-    /// Seconds of the whole batch.
+    /// Predicted seconds of the whole batch.
     pub(crate) all: f64,
 }
 
@@ -75,10 +75,10 @@ pub(crate) struct BatchPrediction {
 /// it.
 pub(crate) type Refuses<'r> = &'r dyn Fn(BatchPrediction) -> Option<String>;
 
-/// Skips no batch, because the user asked for this network.
+/// Skips no batch, because the user asked for this one network.
 const ANYTHING: Refuses = &|_| None;
 
-/// The times of a batch are predicted by running one in `PART` of its records.
+/// The time of a batch is predicted by running one `PART`th of its records.
 const PART: usize = 8;
 
 impl Setting<'_> {
@@ -104,9 +104,9 @@ impl Setting<'_> {
 }
 
 impl Harness {
-    /// Starts a network, and checks the scores of a batch's first and last record against float64.
+    /// Starts an engine, and checks the scores of a batch's first and last record against float64.
     /// Before a device runs a whole batch, `refuses` may end the start with an error. The plan has
-    /// the arg-max if the network's output is classes.
+    /// an arg-max step if the network's output is classes.
     pub(crate) fn new(setting: Setting, refuses: Refuses) -> Result<Harness, Error> {
         let Setting {
             network,
@@ -141,7 +141,7 @@ impl Harness {
             .map(|n| harness.engine.answer(0, n).class)
             .collect();
         if device.is_some() && wanted.classes {
-            // The timed engine only returns classes, so that the scores stay on the device.
+            // The engine that is timed returns only classes, so that the scores stay on the device.
             let classes = Wanted {
                 scores: false,
                 classes: true,
@@ -158,18 +158,18 @@ impl Harness {
         Ok(())
     }
 
-    /// Predicts the times of a batch from a part of its records. The longest launch is assumed to
-    /// take the same share of the time as of the flop.
+    /// Predicts the times of a batch from a run with a part of its records. The longest launch is
+    /// assumed to have the same share of the time as of the floating-point operations.
     fn predict(&mut self, model: &Model) -> Result<BatchPrediction, Error> {
-        // At most `few()` records may run other kernels than a whole batch does, so more of them
-        // predict its time.
+        // Batches of at most `few()` records may run other kernels than a full batch. So the
+        // predicting run has more records than that.
         let part = (self.batch / PART)
             .max(self.engine.few() + 1)
             .min(self.batch);
         self.fill()?;
         let mut all = f64::INFINITY;
-        // The first run may include compiling in the driver. A second one follows only if the first
-        // predicts a batch that is too long for a launch.
+        // The first run may include compiling in the driver. A second run follows only if the first
+        // predicts a batch that takes too long for a launch.
         for _ in 0..2 {
             let start = Instant::now();
             self.engine.resident(part)?;
@@ -216,7 +216,7 @@ impl Harness {
         Ok(())
     }
 
-    /// Times `runs` batches with resident input, after one that does not count. Returns the
+    /// Times `runs` batches with resident input, after one batch that does not count. Returns the
     /// microseconds of each batch, from the first enqueue to the end of the last step.
     pub(crate) fn resident(&mut self, runs: usize) -> Result<Vec<f64>, Error> {
         (0..=runs)
@@ -229,9 +229,9 @@ impl Harness {
             .collect()
     }
 
-    /// Returns the share of the cores' measured peak that a batch with resident input reaches. This
-    /// is its flop over the flop that one core could have done in the CPU time of all threads. The
-    /// result is the median of twenty batches, each beside a measurement of the peak.
+    /// Returns the share of the cores' measured peak that a batch with resident input reaches. The
+    /// batch's flop are divided by the flop that a core at its peak does in the CPU time of all
+    /// threads. The result is the median of twenty batches. The peak is measured again before each.
     fn share_of_peak(&mut self) -> Result<f64, Error> {
         let shares: Result<Vec<f64>, Error> = (0..20)
             .map(|_| {
@@ -246,7 +246,7 @@ impl Harness {
     }
 
     /// Times `runs` batches from records on the host to classes on the host. The classes of the
-    /// last one are compared with those of the batch whose scores were checked.
+    /// last batch must be those of the batch whose scores were checked.
     pub(crate) fn host_to_host(&mut self, runs: usize) -> Result<HostToHost, Error> {
         let (mut sum, mut times) = (0u64, HostToHost::default());
         for run in 0..=runs {
@@ -275,16 +275,16 @@ impl Harness {
     }
 }
 
-/// Microseconds of batches from records on the host to classes on the host.
+/// Microseconds that batches take from records on the host to classes on the host.
 #[derive(Default)]
 pub(crate) struct HostToHost {
-    /// Times that begin with records in plain order, which are first copied into the engine's slot.
+    /// Times that include copying records in plain order into the engine's slot.
     pub(crate) all: Vec<f64>,
-    /// Times that begin with records in the engine's slot, where the stream's readers put them.
+    /// Times that begin with the records in the engine's slot, where the stream's readers put them.
     from_slot: Vec<f64>,
 }
 
-/// Returns a quantile: the smallest of the times that is not less than this share of them. NaN if
+/// Returns a quantile: the smallest time that is at least as large as `share` of all times. NaN if
 /// there are no times.
 pub(crate) fn quantile(times: &[f64], share: f64) -> f64 {
     let mut sorted = times.to_vec();
@@ -296,8 +296,8 @@ pub(crate) fn quantile(times: &[f64], share: f64) -> f64 {
         .unwrap_or(f64::NAN)
 }
 
-/// Returns the recipe of a plan for `device`, or for the host if that is `None`. `name` is a plan
-/// of the library or `baked`. Without a name it is the plan of the device's class.
+/// Returns the recipe of a plan for `device`, or for the host if `device` is `None`. `name` is a
+/// plan of the library or `baked`. Without a name, the device's class chooses the plan.
 pub(crate) fn recipe_for(
     device: Option<&Device>,
     name: Option<&str>,
@@ -325,20 +325,21 @@ pub(crate) struct NetworkBench {
     pub(crate) target: BenchTarget,
     /// The kernels' sources: the files in the folder of `--kernels`, else those in the program.
     pub(crate) sources: Sources,
-    /// Least number of timed batches.
+    /// The smallest number of batches that are timed.
     pub(crate) repeat: usize,
     /// Format of the printed row.
     pub(crate) output: ReportFormat,
-    /// Records of a batch; `None` for [`BATCH`].
+    /// The number of records in a batch; `None` for [`BATCH`].
     pub(crate) batch: Option<usize>,
-    /// The value of `--plan`. `None` for the plan of the device's class.
+    /// The value of `--plan`, the name of a plan. `None` for the plan of the device's class.
     pub(crate) plan: Option<String>,
     /// The value of `--shape`: sizes like `784-100-10:relu`, or the name of a network in
     /// [`shapes`](super::shapes). `None` is the baked network.
     pub(crate) shape: Option<String>,
-    /// Type that weights are stored as; `None` for the baked one (with `--shape`, f32).
+    /// The type that weights are stored as. `None` for that of the baked network, or f32 with
+    /// `--shape`.
     pub(crate) weights: Option<Precision>,
-    /// True to time from records on the host to classes on the host.
+    /// True if times go from records on the host to classes on the host (`--host`).
     pub(crate) host: bool,
 }
 
@@ -407,8 +408,8 @@ impl NetworkBench {
         print(&self.row(&values))
     }
 
-    /// Returns the device, or `None` for the host. If the user asked for no device, the engine of
-    /// the plan in `--plan` decides. Without that plan, it is the host.
+    /// Returns the device to measure, or `None` for the host. If the user asked for no device, the
+    /// engine of the plan in `--plan` decides. Without `--plan` it is the host.
     fn device(&self) -> Result<Option<Device>, Error> {
         match self.target.device {
             DeviceWish::Host => Ok(None),
@@ -448,7 +449,7 @@ impl NetworkBench {
         Ok((network, weights))
     }
 
-    /// Returns the printed row in the format of `output`.
+    /// Returns the names and values of the result as text, in the format of `output`.
     fn row(&self, values: &[(&str, String)]) -> String {
         let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
         let row: Vec<&str> = values.iter().map(|(_, value)| &**value).collect();
@@ -470,8 +471,8 @@ impl NetworkBench {
     }
 }
 
-/// Returns a value of the row as JSON. Names are strings even if they look like numbers. Numbers
-/// that JSON does not have become null.
+/// Returns one value of the printed row as JSON. Names are strings even if they look like numbers.
+/// Infinite numbers and NaN become null, because JSON lacks them.
 fn json(name: &str, value: &str) -> String {
     match value.parse::<f64>() {
         _ if ["network", "device", "plan"].contains(&name) => json_string(value),
@@ -490,27 +491,28 @@ fn runs_for(harness: &mut Harness, repeat: usize) -> Result<usize, Error> {
     Ok(((2e6 / one.max(1.0)) as usize).clamp(least, least.max(2000)))
 }
 
-/// Decides whether the tables' next network still runs, and shows its name on the terminal.
+/// Decides if the next network of the tables still runs, and shows its name on the terminal.
 pub(crate) struct Guard<'g> {
     pub(crate) budget: &'g Budget,
-    /// The line on the terminal that names the running network.
+    /// The progress line on the terminal, which names the running network.
     pub(crate) progress: Progress,
 }
 
-/// The most batches that a network of the tables runs: 50 timed ones, five before them that warm up
-/// or find the number to time, and one that checks the scores.
+/// The most batches that a network of the tables runs. 50 are timed. Before them, five warm up or
+/// find the number to time, and one checks the scores.
 const BATCHES: f64 = 56.0;
 
 impl Guard<'_> {
-    /// Returns the reason to skip a batch with these predicted times, or `None` to run it.
+    /// Returns the reason to skip a batch with these predicted times, or `None` to run the batch.
     fn refuses(&self, BatchPrediction { longest, all }: BatchPrediction) -> Option<String> {
-        // Timing is limited to about two seconds. Fast networks finish `BATCHES` earlier, and slow
-        // networks run at least four batches even if these take longer.
+        // Timing ends after about two seconds. Fast networks finish their `BATCHES` earlier. Slow
+        // networks run at least four batches, even if these take longer.
         self.budget
             .refuses(longest, (all * BATCHES).min(2.0).max(all * 4.0))
     }
 
-    /// Shows `what` in the line of progress. An error after a signal to stop, or if time is over.
+    /// Shows `what` in the progress line. Returns an error after a signal to stop, or if the time
+    /// is over.
     fn goes_on(&self, what: &str) -> Result<(), Error> {
         self.progress.show(what);
         let why = match stopped() {
@@ -528,7 +530,7 @@ pub(crate) struct Peaks {
     pub(crate) nominal: Option<f64>,
 }
 
-/// The tables of the thesis's networks, measured on one device.
+/// Measures the tables of the thesis's networks on one device.
 pub(crate) struct NetworkTables<'a> {
     pub(crate) device: &'a Device,
     pub(crate) peaks: Peaks,
@@ -539,9 +541,9 @@ pub(crate) struct NetworkTables<'a> {
 /// A network's row in table 10.5 of the thesis.
 struct DocumentRow {
     network: &'static str,
-    /// The thesis's milliseconds of a batch on the board's GPU.
+    /// Milliseconds of a batch on the board's GPU, as the thesis gives them.
     device: f64,
-    /// The thesis's milliseconds of a batch with NumPy on the board's CPU.
+    /// Milliseconds of a batch with NumPy on the board's CPU, as the thesis gives them.
     numpy: f64,
 }
 
@@ -598,8 +600,8 @@ impl NetworkTables<'_> {
         }
     }
 
-    /// Measures the networks of `document` under the thesis's last plan, under the plan of the
-    /// device's class, and on the host.
+    /// Measures the networks of `document`, a table of the thesis. They run under the thesis's last
+    /// plan, under the plan of the device's class, and on the host.
     fn four(&self, document: &[DocumentRow]) -> Result<Section, Error> {
         let title = "Four networks, batches of 100 (thesis, fig. 10.1 and table 10.5)";
         let mut s = Section::new("thesis_10", title, "network", "ms");
@@ -639,8 +641,8 @@ impl NetworkTables<'_> {
         Ok(s)
     }
 
-    /// Measures a network and returns its row of the table: the cells of each plan, of the host
-    /// engine, and of the times that the thesis gives.
+    /// Measures a network and returns its row of the table: the cells of each plan and of the host
+    /// engine, and the thesis's times.
     fn network_cells(
         &self,
         row: &DocumentRow,
@@ -675,8 +677,8 @@ impl NetworkTables<'_> {
         Ok(cells)
     }
 
-    /// Measures the milliseconds of a batch with resident input. On a device it adds the percentage
-    /// of the measured peak.
+    /// Measures the milliseconds of a batch with resident input. For a device it adds the
+    /// percentage of the device's measured peak.
     fn batch_time(&self, setting: Setting) -> Result<Measured, Error> {
         let (name, plan) = (&setting.network.name, &setting.recipe.name);
         self.guard.goes_on(&format!("{name}, plan {plan}"))?;
@@ -692,7 +694,7 @@ impl NetworkTables<'_> {
         })
     }
 
-    /// Measures the milliseconds of all steps of a batch on the device's clock, added up.
+    /// Measures the milliseconds of a batch's steps by the device's clock. Returns their sum.
     fn kernels_alone(&self, setting: Setting) -> Result<Measured, Error> {
         let (name, plan) = (&setting.network.name, &setting.recipe.name);
         self.guard
@@ -767,7 +769,7 @@ impl NetworkTables<'_> {
         records: usize,
     ) -> Result<NetworkTimes, Error> {
         self.guard.goes_on("baseline, by plain loops")?;
-        // One in 64 of the records predicts the time of all of them.
+        // One in 64 of the records predicts the time for all records.
         let part = records.div_ceil(PART * PART);
         let start = Instant::now();
         sequential_steps(network, part, 1);
@@ -778,7 +780,7 @@ impl NetworkTables<'_> {
         }
     }
 
-    /// Runs batches of a network. Returns the times of each step and of whole batches.
+    /// Runs several batches of a network. Returns the times of each step and of whole batches.
     fn step_times(&self, setting: Setting) -> Result<NetworkTimes, Error> {
         let mut harness = Harness::new(setting, &|times| self.guard.refuses(times))?;
         let model = setting.model()?;
@@ -803,14 +805,14 @@ impl NetworkTables<'_> {
     }
 }
 
-/// A step's times in milliseconds, one for each run.
+/// The times of one step in milliseconds, one for each run.
 struct OneStep {
     label: String,
     ms: Vec<f64>,
 }
 
 impl OneStep {
-    /// Returns a step labelled like `layer 2 matmul`, to which times are added later.
+    /// Returns a step with a label like `layer 2 matmul` and no times yet.
     fn new(layer: usize, operation: &str) -> OneStep {
         OneStep {
             label: format!("layer {layer} {operation}"),
@@ -819,16 +821,17 @@ impl OneStep {
     }
 }
 
-/// The times of each step of a network, and of whole batches, in milliseconds, one for each run.
+/// The times in milliseconds of each step of a network and of whole batches. Each has one time per
+/// run.
 struct NetworkTimes {
     steps: Vec<OneStep>,
     total: Vec<f64>,
 }
 
-/// The number of times that the plain loops run.
+/// How often the plain loops run the network.
 const SEQUENTIAL: usize = 3;
 
-/// Runs a network `runs` times by plain loops, on random records. Returns the times.
+/// Runs a network `runs` times by plain loops on random records. Returns the times of its steps.
 fn sequential_steps(network: &(Network, Tensors), records: usize, runs: usize) -> NetworkTimes {
     let mut random = reference::Random::new(records as u64);
     let (network, weights) = network;
@@ -855,12 +858,13 @@ fn sequential_steps(network: &(Network, Tensors), records: usize, runs: usize) -
     times
 }
 
-/// A network by plain loops on one thread: matrices row major, records as columns.
+/// Computes a network by plain loops on one thread. Matrices are row major, with a record in each
+/// column.
 struct PlainLoops<'a> {
     network: &'a Network,
     weights: &'a [Vec<f32>],
     records: usize,
-    /// The values of the graph by index. Those that are not computed yet are empty.
+    /// The contents of the graph's values, by index. Values that are not computed yet are empty.
     values: Vec<Vec<f32>>,
     steps: Vec<OneStep>,
 }
@@ -876,7 +880,7 @@ impl<'a> PlainLoops<'a> {
         }
     }
 
-    /// Computes all nodes, and returns the scores.
+    /// Computes all nodes of the graph, and returns the scores.
     fn run(&mut self, input: &[f32]) -> Vec<f32> {
         let graph = &self.network.graph;
         self.values[graph.inputs[0]] = input.to_vec();
@@ -936,7 +940,7 @@ impl<'a> PlainLoops<'a> {
         result
     }
 
-    /// Computes and times a node by the float64 reference, record by record.
+    /// Computes a node with the float64 reference, record by record, and times it.
     fn other(&mut self, layer: usize, node: &Node, op: Op) -> Vec<f32> {
         let (graph, records) = (&self.network.graph, self.records);
         let values = std::mem::take(&mut self.values);
@@ -965,8 +969,8 @@ impl<'a> PlainLoops<'a> {
     }
 }
 
-/// Returns the median, and as its spread half the distance between the quartiles. A single value
-/// has no spread.
+/// Returns the median of the values, with half the interquartile range as its spread. A single
+/// value has no spread.
 pub(crate) fn measured(values: &[f64]) -> Measured {
     Measured {
         value: quantile(values, 0.5),
@@ -988,7 +992,7 @@ mod tests {
     fn pocl() -> Device {
         let library = ClLibrary::open().expect("the tests need OpenCL");
         let all = cl::devices(library).unwrap().devices;
-        // Oclgrind is left out: under this simulator the tests would take minutes.
+        // Oclgrind is left out, because the tests would take minutes in this simulator.
         all.into_iter()
             .find(|d| !d.name.contains("clgrind"))
             .expect("the tests need PoCL")
@@ -1019,7 +1023,7 @@ mod tests {
 
     static FREE: LazyLock<Budget> = LazyLock::new(|| Budget::new(None));
 
-    /// The tables of a device whose peaks are 100 and 200 GFLOPS.
+    /// Returns the tables of a device with a measured peak of 100 GFLOPS and a nominal peak of 200.
     fn tables<'a>(
         device: &'a Device,
         options: &'a KernelBench,
@@ -1064,7 +1068,7 @@ mod tests {
         });
         assert!(harness.is_ok());
         let BatchPrediction { longest, all } = asked.get();
-        // The longest launch has 100×100 of the 11000 multiply-adds, and some padding.
+        // The longest launch has 100×100 of the network's 11000 multiply-adds, and some padding.
         assert!(
             (0.85..0.95).contains(&(longest / (all * 1e6))),
             "{longest} {all}"
@@ -1098,7 +1102,8 @@ mod tests {
         assert_eq!(measured(&[1.0, 2.0, 3.0, 5.0]).spread, Some(1.0));
     }
 
-    /// A network's name may look like a number, and a measured value may be no number of JSON.
+    /// Names stay texts in JSON even if they look like numbers. Values that JSON cannot represent
+    /// become null.
     #[test]
     fn names_are_texts_and_numbers_are_json() {
         for name in ["007", "nan", "1e5", "inf", "a \"b\""] {
@@ -1119,7 +1124,7 @@ mod tests {
         );
     }
 
-    /// Shapes get different weights even if their sizes have the same sum.
+    /// Networks of different shapes get different weights, even if their sizes have the same sum.
     #[test]
     fn generated_networks_differ() {
         let first = |shape| {
@@ -1162,8 +1167,8 @@ mod tests {
         }
     }
 
-    /// The table has the thesis's plan beside the plan of the device's class, each under its name,
-    /// and the document's figures.
+    /// The table has columns for the thesis's plan and for the plan of the device's class, each
+    /// under its name. It also has the thesis's figures.
     #[test]
     fn table_10_5_has_the_thesis_plan() {
         let device = pocl();
@@ -1238,8 +1243,8 @@ mod tests {
                 });
             let steps: Vec<&Measured> = steps.collect();
             assert!(!steps.is_empty() && steps.iter().all(|m| m.runs >= 3 && m.spread.is_some()));
-            // The sum may exceed the total. A step's time on the host adds up threads, and a sum of
-            // medians is not the median of sums.
+            // The sum of the steps may exceed the total. A step's time on the host adds up threads,
+            // and a sum of medians is not the median of sums.
             let sum: f64 = steps.iter().map(|m| m.value).sum();
             assert!(
                 sum > 0.0 && (i == 2 || sum < 1.5 * total.value),

@@ -1,4 +1,4 @@
-//! References that the results of kernels are compared with, mostly in float64.
+//! References in float64, mostly, that the results of kernels are compared with.
 
 use crate::ir::network::Activation;
 use crate::registry::Problem;
@@ -6,7 +6,7 @@ use crate::registry::Problem;
 pub(crate) use crate::ops::random::Random;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Random numbers that differ in every run of the program.
+/// Returns a generator whose random numbers differ in every run of the program.
 pub(crate) fn fresh() -> Random {
     Random::new(
         SystemTime::now()
@@ -22,23 +22,23 @@ pub(crate) struct Product<'a> {
     pub(crate) a: &'a [f32],
     /// The right operand, l × w.
     pub(crate) b: &'a [f32],
-    /// The summand, h × w; not read if beta is 0.
+    /// The summand C, h × w; not read if beta is 0.
     pub(crate) c: &'a [f32],
-    /// A value for each of the h rows, added to all elements of its row.
+    /// One bias for each of the h rows, added to all elements of the row.
     pub(crate) bias: Option<&'a [f32]>,
     pub(crate) alpha: f32,
     pub(crate) beta: f32,
     pub(crate) activation: Activation,
 }
 
-/// The most rows of a result that are all checked. Of more rows these are checked: the first, the
-/// last, and six random ones.
+/// A result with up to this many rows is checked completely. Larger results are checked in the
+/// first row, the last row and six random rows.
 const ALL_ROWS: usize = 96;
 
 impl Product<'_> {
-    /// Returns the largest error of `found` (h × w) in units of the bound of each element, which is
-    /// 2·l·2⁻²⁴·(|alpha|·(|A|·|B|)) + 4 ulp. Activations have slopes of at most 1, so they make no
-    /// error larger. Their own rounding is among the 4 ulp, and 2⁻²⁰ more for exp and tanh.
+    /// Returns the largest error of `found` (h × w) in units of each element's bound, which is
+    /// 2·l·2⁻²⁴·(|alpha|·(|A|·|B|)) + 4 ulp. Activations have slopes of at most 1, so they enlarge
+    /// no error. Their own rounding is within the 4 ulp, or within 2⁻²⁰ more for exp and tanh.
     pub(crate) fn excess(&self, found: &[f32]) -> f64 {
         let Problem { h, w, l } = self.real;
         let mut random = Random::new(h as u64 * 31 + w as u64);
@@ -70,8 +70,8 @@ impl Product<'_> {
                 }
                 sum += self.bias.map_or(0.0, |bias| f64::from(bias[row]));
                 if !sum.is_finite() {
-                    // If the exact sum is not finite, the result must not be finite either,
-                    // whatever the activation makes of infinities.
+                    // If the exact sum is infinite or NaN, the result must not be finite. This
+                    // holds even for an activation that turns infinities into finite numbers.
                     worst = worst.max(lost(found[row * w + j]));
                     continue;
                 }
@@ -92,13 +92,13 @@ impl Product<'_> {
     }
 }
 
-/// Returns `error` in units of `bound`; NaN is infinitely wrong.
+/// Returns `error` in units of `bound`. NaN counts as an infinite error.
 fn ratio(error: f64, bound: f64) -> f64 {
     let r = error / bound;
     if r.is_nan() { f64::INFINITY } else { r }
 }
 
-/// Returns the error of a value that must be infinite or NaN: infinite if it is neither.
+/// Returns the error of a value that must be infinite or NaN: 0 if it is, else infinity.
 pub(crate) fn lost(found: f32) -> f64 {
     if found.is_finite() {
         f64::INFINITY
@@ -107,8 +107,8 @@ pub(crate) fn lost(found: f32) -> f64 {
     }
 }
 
-/// Returns the largest error of `found` against `exact(index)`, in units of 4 · `relative` ·
-/// max(1, |exact|). Where the exact value is infinite or NaN, the found one must be, too.
+/// Returns the largest error of `found` against `exact(index)`, in units of 4 · `relative` · max(1,
+/// |exact|). Where the exact value is infinite or NaN, the value in `found` must not be finite.
 pub(crate) fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative: f64) -> f64 {
     let error = |(i, &f): (usize, &f32)| {
         let e = exact(i);
@@ -120,18 +120,18 @@ pub(crate) fn elementwise(found: &[f32], exact: impl Fn(usize) -> f64, relative:
     found.iter().enumerate().map(error).fold(0.0, f64::max)
 }
 
-/// Returns the sum that a kernel for the peak of multiply-adds computes, after `steps` in each of
-/// eight chains, which start at x, x + 1, ….
+/// Returns the sum that the kernel which measures peak multiply-adds must compute. It adds eight
+/// chains of `steps` multiply-adds each, which start at x, x + 1, ….
 pub(crate) fn probe(x: f32, steps: usize) -> f64 {
-    // A chain repeats x·0.75 + 0.5. After n steps its value is 2 + (x − 2)·0.75ⁿ.
+    // Each step of a chain computes x·0.75 + 0.5. After n steps its value is 2 + (x − 2)·0.75ⁿ.
     let rest = 0.75f64.powi(steps.min(10_000) as i32);
     (0..8)
         .map(|c| 2.0 + (f64::from(x) + f64::from(c) - 2.0) * rest)
         .sum()
 }
 
-/// Returns the result of ARM's Sobel filter (§1), with sums as short, shifted right by 3. The
-/// border of one pixel keeps the value `border`.
+/// Returns the result of ARM's Sobel filter (§1): sums of 16 bits, shifted right by 3. Pixels on
+/// the border keep the value `border`.
 pub(crate) fn sobel(image: &[u8], h: usize, w: usize, horizontal: bool, border: u8) -> Vec<u8> {
     let mut out = vec![border; h * w];
     let at = |y: usize, x: usize| i16::from(image[y * w + x]);

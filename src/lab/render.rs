@@ -1,13 +1,13 @@
-//! A report as text: a table for a terminal, Markdown, CSV or JSON.
+//! Renders a report as text: a table for a terminal, Markdown, CSV or JSON.
 //!
-//! Tables are for people and round to three or four digits; CSV and JSON carry every digit. Cells
-//! of one column are aligned on the decimal point, so that sizes that differ by orders of magnitude
-//! can be compared at a glance.
+//! Tables are for people and round numbers to three or four digits. CSV and JSON have every digit.
+//! Cells of a column are aligned on the decimal point, so that sizes that differ by orders of
+//! magnitude can be compared at a glance.
 
 use crate::escape;
 use crate::lab::table::{Cell, Measured, Plot, Report, Row, Section};
 
-/// The most characters in a line of running text.
+/// The largest number of characters in a line of running text on the terminal.
 const LINE: usize = 100;
 
 /// The format in which a report is printed.
@@ -50,10 +50,10 @@ pub(crate) fn text(report: &Report, format: ReportFormat) -> String {
     text
 }
 
-/// Prints a report part by part while it grows. JSON is one document and has no parts.
+/// Prints a report part by part, as it grows. A report in JSON is one document without parts.
 pub(crate) struct Parts {
     format: ReportFormat,
-    /// True if a part was printed.
+    /// True if some part of the report was already printed.
     begun: bool,
 }
 
@@ -65,8 +65,8 @@ impl Parts {
         }
     }
 
-    /// Returns lines of the report's head as text. More of them may come between tables. CSV has
-    /// only the names of its fields there.
+    /// Returns lines of the report's head as text. More head lines may follow between tables. In
+    /// CSV the text is only the names of the fields.
     pub(crate) fn head(&mut self, lines: &[(String, String)]) -> String {
         match self.format {
             ReportFormat::Csv => self.begin(CSV),
@@ -74,8 +74,8 @@ impl Parts {
             ReportFormat::Table => {
                 let mut o = self.begin("");
                 table_head(&mut o, lines);
-                // Lines may have text of another report (`--against`), in which any character may
-                // be.
+                // Lines may have text from the report of `--against`, which may contain any
+                // character.
                 escape::lines(&o).into_owned()
             }
             ReportFormat::Md => {
@@ -108,7 +108,7 @@ impl Parts {
         }
     }
 
-    /// Returns the text before a part: `first` for the first part, then the separator of parts.
+    /// Returns the text that comes before a part: `first` before the first part, else a separator.
     fn begin(&mut self, first: &str) -> String {
         let between = match self.format {
             ReportFormat::Table => "\n\n",
@@ -122,7 +122,7 @@ impl Parts {
 
 // --- shared by all formats ---
 
-/// Returns the digits after the point that leave three or four significant digits.
+/// Returns how many digits after the decimal point give `x` three or four significant digits.
 fn decimals(x: f64) -> usize {
     let a = x.abs();
     match a {
@@ -136,8 +136,8 @@ fn decimals(x: f64) -> usize {
     }
 }
 
-/// Returns a number with this many digits after the point, or in scientific notation if it is
-/// extreme.
+/// Returns a number with `decimals` digits after the point. Very small and very large numbers are
+/// in scientific notation.
 fn fixed(x: f64, decimals: usize) -> String {
     let a = x.abs();
     if a == 0.0 || ((1e-4..1e12).contains(&a)) {
@@ -158,7 +158,7 @@ pub(crate) fn number(x: f64) -> String {
     }
 }
 
-/// Returns a figure of the document as it is printed there, without added digits.
+/// Returns a figure of a document as the document prints it, without more digits.
 pub(crate) fn document(x: f64) -> String {
     let rounded = number(x);
     let exact = exact(x);
@@ -178,21 +178,22 @@ fn exact(x: f64) -> String {
     s
 }
 
-/// The text of a cell in parts.
+/// The text of a table's cell, in parts.
 #[derive(Default)]
 pub(crate) struct Shown {
-    /// The value, the words, or the mark of a skipped cell.
+    /// The number of a measured cell, the words of a text cell, or the mark of a skipped cell.
     pub(crate) value: String,
-    /// The spread like `±0.05`; empty if there is none.
+    /// The spread of a measured value, like `±0.05`; empty if there is none.
     pub(crate) spread: String,
-    /// The share of the peak like `77.1%`; empty if there is none.
+    /// The percentage of the device's peak, like `77.1%`; empty if there is none.
     pub(crate) percent: String,
 }
 
 pub(crate) fn measured(m: &Measured) -> Shown {
     let value = number(m.value);
     let spread = m.spread.map_or(String::new(), |spread| {
-        // The spread has the value's digits after the point, unless one of both is extreme.
+        // The spread gets as many digits after the point as the value, unless one of both is
+        // extreme.
         let digits = decimals(m.value);
         let plain = spread.abs() < 1e12 && !value.contains('e');
         format!(
@@ -214,7 +215,7 @@ pub(crate) fn measured(m: &Measured) -> Shown {
     }
 }
 
-/// Returns the text of a cell. Skipped cells show the number of their reason.
+/// Returns the text of a cell. A skipped cell shows the number of its reason.
 fn shown(cell: &Cell, skips: &[&str]) -> Shown {
     let value = match cell {
         Cell::Empty => String::new(),
@@ -229,7 +230,7 @@ fn shown(cell: &Cell, skips: &[&str]) -> Shown {
     }
 }
 
-/// Returns the reasons why cells of a section were skipped, each once, in order.
+/// Returns the reasons why cells of a section were skipped. Each is listed once, in order.
 pub(crate) fn skips(section: &Section) -> Vec<&str> {
     let mut all: Vec<&str> = Vec::new();
     for cell in section.rows.iter().flat_map(|r| &r.cells) {
@@ -242,12 +243,12 @@ pub(crate) fn skips(section: &Section) -> Vec<&str> {
     all
 }
 
-/// Returns the number of a reason, counted from 1.
+/// Returns the number of the reason `why` in `skips`, counted from 1.
 pub(crate) fn reason_number(skips: &[&str], why: &str) -> usize {
     skips.iter().position(|s| *s == why).map_or(0, |i| i + 1)
 }
 
-/// Replaces control characters by blanks, since a driver's strings may have any.
+/// Replaces control characters with blanks, since the strings of a driver may contain them.
 pub(crate) fn clean(s: &str) -> String {
     s.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -260,7 +261,7 @@ pub(crate) fn is_number(s: &str) -> bool {
 }
 
 /// Returns the line that explains a section's numbers: their unit, if larger or smaller is better,
-/// and the marks that occur. `document` says how the document's figures are marked.
+/// and the marks in the table. `document` describes the mark of a document's figures.
 pub(crate) fn reading(section: &Section, document: &str) -> String {
     let (mut spread, mut percent, mut figures, mut values) = (false, false, false, false);
     for cell in section.rows.iter().flat_map(|r| &r.cells) {
@@ -299,8 +300,8 @@ pub(crate) fn reading(section: &Section, document: &str) -> String {
     s
 }
 
-/// Returns the note about the largest error in the section's measured cells, with its row and
-/// column. NaN is the largest error.
+/// Returns the note about the largest error of all measured cells of the section, with its row and
+/// column. NaN counts as the largest error.
 pub(crate) fn largest_error(section: &Section) -> Option<String> {
     let mut worst: Option<(f64, &str, &str)> = None;
     for row in &section.rows {
@@ -326,7 +327,7 @@ fn pad(s: &mut String, count: usize, with: char) {
     s.extend(std::iter::repeat_n(with, count));
 }
 
-/// Returns the number of characters.
+/// Returns the number of characters in a text.
 pub(crate) fn width(s: &str) -> usize {
     s.chars().count()
 }
@@ -339,14 +340,14 @@ fn left(s: &str, wide: usize) -> String {
     format!("{s:<wide$}")
 }
 
-/// Returns the number of characters before the decimal point, and the number from the point on.
+/// Returns the number of characters before the decimal point and the number from the point on.
 fn halves(s: &str) -> (usize, usize) {
     let point = s.find('.').unwrap_or(s.len());
     (width(&s[..point]), width(&s[point..]))
 }
 
-/// Pads the numbers of a column so that their points stand below each other. `point` and `digit`
-/// are blanks as wide as a point and a digit. Empty strings stay empty.
+/// Pads the numbers of a column so that their decimal points are aligned. `point` and `digit` are
+/// blanks as wide as a point and a digit. Empty strings stay empty.
 pub(crate) fn align(column: &mut [&mut String], point: char, digit: char) {
     let (mut before, mut after) = (0, 0);
     for (b, a) in column.iter().filter(|s| !s.is_empty()).map(|s| halves(s)) {
@@ -389,7 +390,7 @@ fn wrap(text: &str, wide: usize) -> Vec<String> {
 
 // --- table ---
 
-/// Writes a paragraph with a mark before its first line. The other lines are indented to match.
+/// Writes a paragraph with `mark` before its first line. The other lines are indented by its width.
 fn paragraph(o: &mut String, mark: &str, text: &str) {
     for (i, line) in wrap(&clean(text), LINE - width(mark)).iter().enumerate() {
         *o += &if i == 0 {
@@ -417,7 +418,7 @@ fn table_head(o: &mut String, lines: &[(String, String)]) {
     }
 }
 
-/// A column of the terminal's table: its heading in lines, and its cells, all padded to `wide`.
+/// A column of a table on the terminal: the lines of its heading, and its cells, padded to `wide`.
 struct Printed {
     heading: Vec<String>,
     cells: Vec<String>,
@@ -430,7 +431,7 @@ impl Printed {
         let heading = clean(heading);
         let words = heading.split(' ').map(width).max().unwrap_or(0);
         let cell = cells.iter().map(|c| width(c)).max().unwrap_or(0);
-        // Long headings take up to three lines rather than a wide column.
+        // A long heading is broken into up to three lines, so that it does not widen the column.
         let wide = cell.max(words).max(width(&heading).div_ceil(3));
         Printed {
             heading: wrap(&heading, wide),
@@ -469,7 +470,7 @@ fn table_section(o: &mut String, section: &Section) {
     for i in 0..lines {
         let mut line = String::new();
         for c in &columns {
-            // Headings with fewer lines are at the bottom, next to the table.
+            // A heading with fewer lines than others is at the bottom, next to the cells.
             let above = lines - c.heading.len();
             c.put(
                 &mut line,
@@ -502,7 +503,7 @@ fn table_section(o: &mut String, section: &Section) {
     }
 }
 
-/// Returns column `i` of a section, with its cells aligned.
+/// Returns column `i` of a section for the terminal, with its cells aligned.
 fn table_column(section: &Section, i: usize, heading: &str, skips: &[&str]) -> Printed {
     let mut parts: Vec<Shown> = Vec::new();
     let mut words = false;
@@ -576,7 +577,7 @@ fn md_text(s: &str) -> String {
             '_' if !(in_word(before) && rest.peek().is_some_and(|c| in_word(*c))) => {
                 o += "\\_";
             }
-            // At the start of a line these make headings, lists and quotations.
+            // At the start of a line, these characters begin headings, lists and quotations.
             '#' | '-' | '+' | '>' if o.is_empty() => {
                 o.push('\\');
                 o.push(c);
@@ -713,7 +714,7 @@ pub(crate) fn json_string(s: &str) -> String {
     o + "\""
 }
 
-/// Returns a number. One that is not finite becomes null, which is read back as NaN.
+/// Returns a number as JSON. An infinity or NaN becomes null, which is read back as NaN.
 fn json_number(x: f64) -> String {
     match x.is_finite() {
         true => exact(x),
@@ -721,7 +722,7 @@ fn json_number(x: f64) -> String {
     }
 }
 
-/// Returns the items as JSON with commas between them.
+/// Returns the items as JSON, separated by commas.
 fn json_list<T>(items: &[T], json: impl Fn(&T) -> String) -> String {
     items.iter().map(json).collect::<Vec<_>>().join(",")
 }
@@ -738,7 +739,7 @@ fn json_cell(cell: &Cell) -> String {
         Cell::Document(x) => format!("{{\"document\":{}}}", json_number(*x)),
         Cell::Skipped(why) => format!("{{\"skipped\":{}}}", json_string(why)),
         Cell::Measured(m) => {
-            // The spread is null if there is none, because the reader of `--against` requires the
+            // A missing spread is written as null, because the reader of `--against` requires the
             // key.
             let spread = json_number(m.spread.unwrap_or(f64::NAN));
             let (value, runs) = (json_number(m.value), m.runs);

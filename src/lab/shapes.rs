@@ -7,7 +7,8 @@ use crate::ir::network::{
 };
 use crate::ir::op::{Arithmetic, Border, Op, Pool, Window};
 
-/// The networks of the thesis (§6.4 and §10) and the autoencoder of MLPerf Tiny, and their shapes.
+/// Names and shapes of networks without convolutions: those of the thesis (§6.4 and §10), and the
+/// autoencoder of MLPerf Tiny.
 pub(crate) const NAMED: [(&str, &str); 6] = [
     ("baseline", "784-100-100-10:sigmoid"),
     ("partial-mnist", "640-150-10:relu"),
@@ -20,9 +21,9 @@ pub(crate) const NAMED: [(&str, &str); 6] = [
     ),
 ];
 
-/// Convolutional networks by name, with the channels, height and width of a record: the shapes of
-/// MLPerf Tiny (arXiv 2106.07597; its autoencoder is a chain of layers) and MobileNet-v1 as
-/// published (arXiv 1704.04861), with batch norm folded.
+/// Names of convolutional networks, each with the channels, height and width of a record. They are
+/// the networks of MLPerf Tiny (arXiv 2106.07597), except its autoencoder, and MobileNet-v1 as
+/// published (arXiv 1704.04861). Batch norm is folded into the convolutions.
 pub(crate) const IMAGES: [(&str, Shape); 4] = [
     ("ds-cnn", Shape { c: 1, h: 49, w: 10 }),
     ("resnet-8", Shape { c: 3, h: 32, w: 32 }),
@@ -90,8 +91,8 @@ pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Tensors), S
     Ok((network, builder.tensors))
 }
 
-/// Parses a shape like `784-100-10:relu`, or a name in [`NAMED`]. Returns its sizes and the
-/// activation between its layers.
+/// Parses a shape like `784-100-10:relu`, or a name in [`NAMED`]. Returns the sizes of its layers
+/// and the activation between them.
 fn chain(shape: &str) -> Result<(Vec<usize>, Activation), String> {
     let named = NAMED.iter().find(|(name, _)| *name == shape);
     let known = named.map_or(shape, |(_, sizes)| sizes);
@@ -120,12 +121,12 @@ fn chain(shape: &str) -> Result<(Vec<usize>, Activation), String> {
     Ok((sizes, activation))
 }
 
-/// A network while layers are added to it.
+/// A network under construction, to which layers are added one by one.
 struct NetworkBuilder {
     graph: Graph,
     tensors: Tensors,
     random: Random,
-    /// The index of the last value, which the next layer takes.
+    /// The index of the last value so far. It is the input of the next layer.
     value: usize,
 }
 
@@ -145,8 +146,8 @@ impl NetworkBuilder {
         Ok(())
     }
 
-    /// Draws a layer's random weights and biases. The weights are scaled so that results are about
-    /// as large as inputs. Returns the roles and shapes of both arrays.
+    /// Draws a layer's random weights and biases. The weights are scaled so that the layer's
+    /// results are about as large as its inputs. Returns the roles and shapes of both arrays.
     fn draw(&mut self, outputs: usize, inputs: usize) -> [(Role, usize, usize); 2] {
         let scale = (3.0 / inputs as f32).sqrt();
         self.tensors.push(
@@ -164,8 +165,8 @@ impl NetworkBuilder {
         self.node(Op::Affine, &[self.value], &arrays)
     }
 
-    /// Adds a convolution with the border that keeps the image's size at stride 1. If the border is
-    /// odd, there is more of it below and to the right.
+    /// Adds a convolution whose border keeps the image's size at stride 1. If an odd number of
+    /// border rows or columns is needed, the extra one is below or to the right.
     fn convolution(
         &mut self,
         outputs: usize,
@@ -195,7 +196,8 @@ impl NetworkBuilder {
         self.node(Op::Activation(Activation::Relu), &[self.value], &[])
     }
 
-    /// Adds a depthwise and a 1×1 convolution, each with a ReLU.
+    /// Adds a separable convolution: a depthwise 3×3 and a 1×1 convolution, each followed by a
+    /// ReLU.
     fn separable(&mut self, outputs: usize, stride: usize) -> Result<(), String> {
         self.convolution(self.shape().c, (3, 3), stride, self.shape().c)?;
         self.relu()?;
@@ -218,7 +220,8 @@ impl NetworkBuilder {
         self.relu()
     }
 
-    /// Adds the mean of each channel's pixels, and an affine layer with a score for each class.
+    /// Adds a pool that averages the pixels of each channel, and an affine layer with a score per
+    /// class.
     fn classes(&mut self, classes: usize) -> Result<(), String> {
         let Shape { h, w, .. } = self.shape();
         self.node(

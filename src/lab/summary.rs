@@ -1,4 +1,4 @@
-//! The fastest kernel of each operation in a report, for the summary of a page.
+//! The fastest kernel of each operation in a report, for the summary on an HTML page.
 
 use super::render::{measured, number};
 use super::table::{Cell, Measured, Plot, Report, Row, Section};
@@ -6,22 +6,22 @@ use crate::baked::library;
 use crate::registry::{Kernel, Operation};
 use std::collections::BTreeMap;
 
-/// The most kernels that the summary has bars for.
+/// The largest number of kernels that the summary shows in its bar plot.
 const MOST_BARS: usize = 12;
 
-/// A kernel that was timed at one size.
+/// A kernel of the report that was timed on a problem of one size.
 #[derive(Clone)]
 struct TimedKernel<'a> {
     kernel: &'a Kernel,
-    /// Size or shape of the problem.
+    /// The size or shape of the timed problem, as the report prints it.
     size: &'a str,
     measured: Measured,
-    /// The value with its unit.
+    /// The measured value with its unit, as text.
     speed: String,
 }
 
-/// Returns the sections of a summary: the fastest kernel of each operation, its GFLOPS by size, and
-/// the best GFLOPS of each kernel. Sections without rows are left out.
+/// Returns the sections of a summary: the fastest kernel of each operation, the GFLOPS of these
+/// kernels by size, and the best GFLOPS of each kernel. Sections without rows are left out.
 pub(super) fn sections(report: &Report) -> Vec<Section> {
     let products: Vec<TimedKernel> = report.sections.iter().flat_map(products).collect();
     let mut fastest: Vec<TimedKernel> = Vec::new();
@@ -46,8 +46,8 @@ fn kernel(name: &str) -> Option<&'static Kernel> {
     library().kernel(name).map(|(_, kernel)| kernel)
 }
 
-/// Returns the measured cells of a section in GFLOPS that has a column for each kernel. Other
-/// sections have none.
+/// Returns the measured kernels of a section that is in GFLOPS and has a column for each kernel.
+/// The list is empty for other sections.
 fn products(section: &Section) -> Vec<TimedKernel<'_>> {
     let mut found = Vec::new();
     if section.unit != "GFLOPS" {
@@ -69,8 +69,9 @@ fn products(section: &Section) -> Vec<TimedKernel<'_>> {
     found
 }
 
-/// Returns the fastest kernel of an operation in a section with a row for each kernel. Kernels are
-/// compared by the time at the first shape, Sobel filters by the speed on the largest image.
+/// Returns an operation's fastest kernel in a section that has a row for each kernel. Kernels are
+/// compared by the time at the first shape. Sobel filters are compared by the speed on the largest
+/// image.
 fn fastest_row(section: &Section, operation: Operation) -> Option<TimedKernel<'_>> {
     let images = operation == Operation::Sobel;
     if images != section.larger_is_better || section.rows_are != "kernel" {
@@ -100,7 +101,7 @@ fn fastest_row(section: &Section, operation: Operation) -> Option<TimedKernel<'_
         }
     }
     let (kernel, row, measured) = best?;
-    // The speed of a Sobel filter in pixels a second is in a column of its own.
+    // The section has another column for a Sobel filter's speed in pixels per second.
     let size = &section.columns[column];
     let rate = format!("{size}, million pixels/s");
     let rate = section.columns.iter().position(|name| *name == rate);
@@ -136,8 +137,8 @@ fn table(fastest: &[TimedKernel]) -> Section {
     s
 }
 
-/// Returns the GFLOPS of the fastest kernel of each operation by size. It has no rows unless there
-/// are several sizes.
+/// Returns the GFLOPS of each operation's fastest kernel at each size. The section has no rows
+/// unless there are several sizes.
 fn by_size(products: &[TimedKernel]) -> Section {
     let mut s = Section {
         larger_is_better: true,
@@ -175,7 +176,7 @@ fn by_size(products: &[TimedKernel]) -> Section {
     s
 }
 
-/// Returns the GFLOPS that each kernel reaches at its best size. It has no rows unless there are
+/// Returns the GFLOPS of each kernel at its best size. The section has no rows unless there are
 /// several kernels.
 fn by_kernel(products: &[TimedKernel]) -> Section {
     let mut s = Section {

@@ -1,10 +1,10 @@
-//! The results of a benchmark, ready to be printed: sections of tables with numbers, their spread,
-//! and the reasons why cells were skipped.
+//! A benchmark's results before they are printed: tables with numbers, their spread, and the
+//! reasons why cells were skipped.
 
-/// The results of one run.
+/// The results of one run of a benchmark.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Report {
-    /// Names and texts about the device and the program, in order.
+    /// Lines about the device and the program, each with a name and a text.
     pub(crate) head: Vec<(String, String)>,
     pub(crate) sections: Vec<Section>,
 }
@@ -14,37 +14,38 @@ pub(crate) struct Report {
 pub(crate) enum Plot {
     #[default]
     None,
-    /// A line per column over the rows' labels (numbers), as the thesis's figures.
+    /// One line for each column, over the numbers in the rows' labels, as in the thesis's figures.
     Lines,
-    /// A group of bars per row, a bar per column.
+    /// One bar for each cell. The bars of a row form a group.
     Bars,
-    /// A square per cell and a line through them in the order of their numbers, as the thesis draws
-    /// layouts.
+    /// A grid of squares, one for each cell. A line runs through the cells in the order of their
+    /// numbers, as the thesis draws layouts.
     Grid,
 }
 
-/// One table with its notes and its plot.
+/// One table of a report, with its notes and its plot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Section {
-    /// Short name, unique in the report, for files and for comparing two reports: `thesis_8_2`.
+    /// Short name such as `thesis_8_2`, unique in the report. It identifies the section in files
+    /// and when two reports are compared.
     pub(crate) id: String,
     pub(crate) title: String,
-    /// Heading of the rows' labels: `size`, `shape`, `kernel`.
+    /// Heading above the labels of the rows, such as `size`, `shape` or `kernel`.
     pub(crate) rows_are: String,
-    /// Unit of the values: `GFLOPS`, `ms`, `pixels/s relative to char`.
+    /// Unit of the section's values, such as `GFLOPS`, `ms` or `pixels/s relative to char`.
     pub(crate) unit: String,
-    /// True if larger values are better (GFLOPS), false if smaller ones are (ms).
+    /// True if larger values are better (as GFLOPS), false if smaller values are better (as ms).
     pub(crate) larger_is_better: bool,
     /// Headings of the columns.
     pub(crate) columns: Vec<String>,
     pub(crate) rows: Vec<Row>,
-    /// Remarks below the table: conventions, and what was not reached and why.
+    /// Notes below the table: conventions, and which goals were missed for which reason.
     pub(crate) notes: Vec<String>,
     pub(crate) plot: Plot,
 }
 
 impl Section {
-    /// An empty section without a plot, in which smaller values are better.
+    /// Returns an empty section without a plot, in which smaller values are better.
     pub(crate) fn new(id: &str, title: &str, rows_are: &str, unit: &str) -> Section {
         Section {
             id: id.into(),
@@ -64,7 +65,7 @@ impl Section {
     }
 }
 
-/// One row, with a cell for each column.
+/// One row of a table, with a cell for each column.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Row {
     pub(crate) label: String,
@@ -80,16 +81,16 @@ impl Row {
     }
 }
 
-/// The content of a cell: a text, a measured value, a figure of the document, or the reason why
+/// The content of a table's cell: a text, a measured value, a document's figure, or the reason why
 /// there is no value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cell {
-    /// The row has no value in this column.
+    /// A row that has no value in this column has this empty cell.
     Empty,
     Text(String),
     /// A value that was measured in this run.
     Measured(Measured),
-    /// A figure of the document, for comparison.
+    /// A figure that a document gives, for comparison with the measured values.
     Document(f64),
     /// The reason why the value was not measured.
     Skipped(String),
@@ -110,20 +111,20 @@ impl Cell {
     }
 }
 
-/// A measured value with its spread.
+/// A value that a benchmark measured, with its spread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Measured {
-    /// The median, in the section's unit.
+    /// The median of the runs, in the section's unit.
     pub(crate) value: f64,
-    /// Half the distance between the quartiles, in the section's unit. `None` if there was one run,
-    /// or if the value is no median.
+    /// Half the interquartile range of the runs, in the section's unit. `None` if there was one
+    /// run, or if the value is no median.
     pub(crate) spread: Option<f64>,
-    /// Runs behind the median, without the first run.
+    /// The number of runs that the median is taken of. The first run is not among them.
     pub(crate) runs: u32,
-    /// The value of the first run, which the median leaves out, in the section's unit.
+    /// The value of the first run, in the section's unit. The median leaves this run out.
     pub(crate) first: Option<f64>,
-    /// The value in percent of the measured peak of this device.
+    /// The value as a percentage of this device's measured peak.
     pub(crate) percent: Option<f64>,
-    /// Largest error of the check, in units of the bound (at most 1).
+    /// The largest error of the result's check, in units of the bound (at most 1).
     pub(crate) error: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! The documents' tables, measured on this device.
+//! Measures on this device the tables of the documents that the kernels come from.
 
 use super::Unsound;
 use super::case::{self, Lab, LaunchTimes, TimedCase, Timing, Trouble, WorkGroup};
@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::registry::{Kernel, Operation, Problem};
 use std::time::Instant;
 
-/// Sizes of the cache model: those of the thesis's table 8.2, then 4000 and the power of two 4096.
+/// Matrix sizes of the cache model: those of the thesis's table 8.2, 4000, and the power of two
+/// 4096.
 pub(crate) const CACHE_SIZES: &[usize] = &[96, 192, 384, 768, 1440, 2880, 4000, 4096];
 
 const BY_128: &[usize] = &[
@@ -21,7 +22,7 @@ const BY_128: &[usize] = &[
 const TABLE_8_2: &[usize] = &[96, 192, 384, 768, 1000, 1024, 1440, 2048, 2880, 4096];
 const ARM_SIZES: &[usize] = &[96, 192, 384, 768, 1000, 1024, 1440, 2048, 2880, 4096];
 
-/// A table of a document with GFLOPS by size of square matrices.
+/// A table of a document that gives the GFLOPS of kernels by the size of square matrices.
 struct BySize {
     id: &'static str,
     title: &'static str,
@@ -30,7 +31,7 @@ struct BySize {
     document: &'static [Figures],
 }
 
-/// A column with figures of the document, at its own sizes.
+/// A column with the GFLOPS that a document gives, at the document's own matrix sizes.
 struct Figures {
     name: &'static str,
     sizes: &'static [usize],
@@ -52,7 +53,7 @@ impl Figures {
     }
 }
 
-/// Sizes of the thesis's table 7.1.
+/// The matrix sizes in the thesis's table 7.1.
 const THESIS_7_1: [usize; 9] = [128, 256, 384, 512, 640, 768, 896, 1024, 1152];
 
 const BY_SIZE: &[BySize] = &[
@@ -160,29 +161,29 @@ const BY_SIZE: &[BySize] = &[
     },
 ];
 
-/// The figure that a cell has if its kernels run in all work-groups of a sweep.
+/// The figure that a table shows for kernels that run in all work-groups of a sweep.
 #[derive(Clone, Copy, PartialEq)]
 enum Over {
-    /// The best work-group's median.
+    /// The median of the launches in the best work-group.
     BestGroup,
-    /// The median of all launches together.
+    /// The median of the launches in all work-groups together.
     Median,
-    /// The best launch of all work-groups.
+    /// The best launch in any of the work-groups.
     Best,
 }
 
-/// A kind of product in ARM's tables 1.3 and 1.4.
+/// A kind of matrix product in ARM's tables 1.3 and 1.4.
 struct ArmKind {
-    /// Heading of the column.
+    /// Heading of the kind's column.
     name: &'static str,
     /// The kernels of that kind.
     kernels: &'static [&'static str],
     over: Over,
-    /// GFLOPS in the document, at [`ARM_DOCUMENT`].
+    /// The GFLOPS that ARM gives for the sizes [`ARM_DOCUMENT`].
     document: [f64; 6],
 }
 
-/// Sizes of ARM's tables 1.3 and 1.4.
+/// Matrix sizes in ARM's tables 1.3 and 1.4.
 const ARM_DOCUMENT: [usize; 6] = [96, 192, 384, 768, 1440, 2880];
 
 impl ArmKind {
@@ -205,7 +206,7 @@ const fn arm(
     }
 }
 
-/// ARM, table 1.3: the best of each kind, whatever its blocking and work-group.
+/// ARM's table 1.3: the best kernel of each kind, with any blocking and any work-group.
 const ARM_1_3: [ArmKind; 6] = [
     arm(
         "scalar_nn",
@@ -245,8 +246,8 @@ const ARM_1_3: [ArmKind; 6] = [
     ),
 ];
 
-/// ARM, table 1.4: 1×4×4 blocked and cache-blocked NT. ARM ran each work-group size three times,
-/// and has the median and the best of all these runs.
+/// ARM's table 1.4: blocked and cache-blocked NT kernels with 1×4×4 blocks. ARM ran each work-group
+/// size three times, and gives the median and the best of all these runs.
 const ARM_1_4: [ArmKind; 4] = [
     arm(
         "blocked median",
@@ -274,7 +275,7 @@ const ARM_1_4: [ArmKind; 4] = [
     ),
 ];
 
-/// The headings of the Sobel table's columns after those of the images (ARM, table 1.1).
+/// Headings of the Sobel table's last columns, which follow those of the images (ARM, table 1.1).
 const SOBEL_COLUMNS: [&str; 6] = [
     "pixels a work-item",
     "largest work-group",
@@ -284,8 +285,8 @@ const SOBEL_COLUMNS: [&str; 6] = [
     "load-store words a cycle, document",
 ];
 
-/// Returns the kernels of a table by its name. The list is empty for the tables of networks. `None`
-/// if there is no such table.
+/// Returns the kernels of the table with this name. The list is empty for the tables of networks.
+/// `None` if there is no such table.
 pub(crate) fn kernels_of(table: &str) -> Option<Vec<&'static Kernel>> {
     let by = |wanted: &dyn Fn(&Kernel) -> bool| {
         let kernels = library().kernels.iter();
@@ -310,7 +311,7 @@ pub(crate) fn kernels_of(table: &str) -> Option<Vec<&'static Kernel>> {
     }
 }
 
-/// Returns the names of tables that [`kernels_of`] knows.
+/// Returns the names of the tables that [`kernels_of`] knows.
 pub(crate) fn names() -> Vec<&'static str> {
     let mut names: Vec<&str> = BY_SIZE.iter().map(|t| t.id).collect();
     names.extend(["thesis_6", "thesis_9_1", "thesis_9_2", "thesis_10"]);
@@ -318,14 +319,14 @@ pub(crate) fn names() -> Vec<&'static str> {
     names
 }
 
-/// The operations of the thesis's figure 9.1, and those of figure 9.2.
+/// The operations in the thesis's figure 9.1. [`ACTIVATIONS`] are those in figure 9.2.
 const BIAS: [Operation; 1] = [Operation::Bias];
 const ACTIVATIONS: [Operation; 3] = [Operation::Sigmoid, Operation::Relu, Operation::Activation];
 
-/// The kernel of the thesis's figure 12.1.
+/// The kernel that draws the thesis's figure 12.1, the order in which work-groups start.
 const ORDER: &str = "order_probe";
 
-/// The kernel of the SDK's table, and those of the tutorial's.
+/// The kernel of the SDK's table. [`TUTORIAL`] has the kernels of the tutorial's table.
 const SDK: &str = "matmul_sgemm";
 const TUTORIAL: [&str; 3] = [
     "matmul_columns",
@@ -333,27 +334,28 @@ const TUTORIAL: [&str; 3] = [
     "matmul_columns_local_vector",
 ];
 
-/// Rows and columns of the matrices in the thesis's figures 9.1 and 9.2.
+/// Rows and columns of the matrices that the thesis's figures 9.1 and 9.2 measure.
 const SHAPES: [(usize, usize); 3] = [(1024, 1024), (256, 4096), (4096, 256)];
 
-/// Rows and columns of the Sobel filter's images: ARM's image, and larger ones for devices on which
-/// that would only measure launches.
+/// Sides in pixels of the square images for the Sobel filter. The first is ARM's. On fast devices
+/// it would only measure the start of launches, so larger images follow.
 const SOBEL_SIZES: [usize; 5] = [512, 2048, 4096, 8192, 16384];
 
-/// Rows and columns of an image so small that starting the kernel takes most of its time.
+/// The side in pixels of an image so small that starting the kernel takes most of its time.
 const SOBEL_EMPTY: usize = 16;
 
-/// An image is large enough if even the fastest kernel takes this many times as long as on a
+/// A Sobel image is large enough if even the fastest kernel takes this many times as long as on a
 /// [`SOBEL_EMPTY`] image.
 const SOBEL_LAUNCHES: f64 = 20.0;
 
-/// A row of ARM's table 1.1, the Sobel filter on the Mali-T604.
+/// A row of ARM's table 1.1: a Sobel kernel on the Mali-T604.
 struct SobelRow {
     kernel: &'static str,
     /// Pixels that the GPU filters per cycle.
     rate: f64,
     largest_group: u32,
-    /// Instruction words of a work-item for arithmetic, and those for loads and stores.
+    /// Instruction words that a work-item executes for arithmetic. `load_store` counts its loads
+    /// and stores.
     arithmetic: u32,
     load_store: u32,
 }
@@ -384,33 +386,33 @@ const SOBEL_DOCUMENT: [SobelRow; 8] = [
     sobel_row("sobel_3xchar8", 1.4, 64, [39, 19]),
 ];
 
-/// The times of a kernel, or the reason why it was not run.
+/// The times of a kernel on one problem, or the reason why it was not timed.
 type Outcome = Result<TimedCase, String>;
 
-/// A case that was measured or skipped, kept for predicting larger cases and for other tables.
+/// A case that was measured or skipped. It is kept to predict larger cases and for other tables.
 struct Done {
     kernel: String,
     group: WorkGroup,
     real: Problem,
     outcome: Outcome,
-    /// Microseconds of a launch. They are known also if the first launch took too long and no
+    /// Microseconds of a launch. The number is also known if the first launch took too long and no
     /// others followed.
     us: Option<f64>,
-    /// Seconds that everything about the case took, such as inputs, compiling and checks.
+    /// Seconds that the whole case took, with drawing inputs, compiling and checking.
     all: f64,
 }
 
-/// The cost of a case that was measured or is predicted, with its [`work`].
+/// The cost of a case that was measured or is predicted. [`work`] computes the field `work`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cost {
     work: f64,
-    /// Microseconds of a launch.
+    /// Microseconds that one launch of the case takes.
     us: f64,
-    /// Seconds that everything about the case takes.
+    /// Seconds that the whole case takes, with drawing inputs, compiling and checking.
     all: f64,
 }
 
-/// Returns the multiply-adds of a problem with a common dimension, else its elements.
+/// Returns a problem's number of multiply-adds, or of elements if it has no common dimension.
 fn work(p: Problem) -> f64 {
     p.h as f64 * p.w as f64 * p.l.max(1) as f64
 }
@@ -429,19 +431,21 @@ fn square(size: usize) -> Problem {
     Problem { l: 0, ..cube(size) }
 }
 
-/// Rows, columns and common dimension of a case so small that it needs no prediction.
+/// Rows, columns and common dimension up to which a case is so small that it runs without
+/// prediction.
 const SMALL: usize = 128;
 
-/// Before a case with more than this many times the work of all measured ones, a smaller one runs.
+/// If a case has more than this many times the work of every measured case, a smaller one runs
+/// first.
 const FAR: f64 = 8.5;
 
-/// The steepest growth of a case's time with its work, as an exponent. Times grow faster than the
-/// work because caches do not hold large cases.
+/// The steepest growth of a case's time with its work, as an exponent. Time grows faster than work
+/// because caches do not hold large cases.
 const STEEPEST: f64 = 1.5;
 
 /// Predicts the cost of a case of `work` from the two largest of the `smaller` cases. Their
-/// launches show how the time grows with the work: at least in proportion, at most with
-/// [`STEEPEST`]. `None` without a smaller case.
+/// launches show how the time grows with the work: at least in proportion, at most with the
+/// exponent [`STEEPEST`]. `None` without a smaller case.
 fn predicted(smaller: &[Cost], work: f64) -> Option<Cost> {
     let largest = |below: f64| {
         let below = smaller.iter().filter(move |c| c.work < below);
@@ -464,7 +468,7 @@ fn predicted(smaller: &[Cost], work: f64) -> Option<Cost> {
     })
 }
 
-/// A table by size, with the kernels and sizes that this run measures.
+/// A table by matrix size, with the kernels and sizes that this run measures.
 struct SizeTable<'a> {
     id: &'static str,
     title: &'static str,
@@ -475,7 +479,7 @@ struct SizeTable<'a> {
     best: bool,
 }
 
-/// Measures the tables of one run.
+/// Measures the documents' tables in one run of `bench`.
 pub(crate) struct Tables<'a, 'p> {
     lab: &'a mut Lab,
     kernels: Vec<&'a Kernel>,
@@ -485,12 +489,12 @@ pub(crate) struct Tables<'a, 'p> {
     done: Vec<Done>,
     peaks: Peaks,
     wrong: Vec<Unsound>,
-    /// True if the command line names tables, and nothing else.
+    /// True if the command line names tables and nothing else.
     only: bool,
 }
 
 impl<'a, 'p> Tables<'a, 'p> {
-    /// Returns the tables of the given kernels, which have passed their checks.
+    /// Prepares the tables for `kernels`, which have passed their checks.
     pub(crate) fn new(
         lab: &'a mut Lab,
         kernels: Vec<&'a Kernel>,
@@ -512,14 +516,13 @@ impl<'a, 'p> Tables<'a, 'p> {
         }
     }
 
-    /// Measures all tables of the kernels within the budget. Each table is printed when it is
-    /// finished. Returns the kernels whose results were wrong in the timed cases, although they
-    /// had passed their check.
+    /// Measures all tables of the kernels within the time limit, and prints each when it is
+    /// finished. Returns the kernels that passed their check but had wrong results in timed cases.
     pub(crate) fn run(mut self) -> Result<Vec<Unsound>, Error> {
         let head = self.measure_peaks();
         self.live.head(head)?;
-        // With `--sizes`, the tables at these sizes come first. Else cheap tables do, and sweeps
-        // over work-groups come last, so that many tables are finished in the time.
+        // With `--sizes`, the tables at these sizes come first. Otherwise cheap tables come first
+        // and sweeps over work-groups last, so that many tables are finished in time.
         if self.options.sizes.is_empty() {
             self.fixed()?;
             self.by_size()?;
@@ -534,8 +537,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         Ok(self.wrong)
     }
 
-    /// Measures the tables whose sizes are those of the documents. With `--sizes` they are left out
-    /// unless their kernels, or for products the tables themselves, were named.
+    /// Measures the tables that only have the documents' sizes. With `--sizes` such a table is left
+    /// out, unless the user named its kernels, or for a table of products its name.
     fn fixed(&mut self) -> Result<(), Error> {
         self.shapes()?;
         let own_sizes = self.options.sizes.is_empty();
@@ -583,8 +586,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         section.map_or(Ok(()), |section| self.live.section(section))
     }
 
-    /// Returns true if table `id` is wanted. It is not if the command line names only tables, and
-    /// not this one.
+    /// Returns true if the run measures table `id`. It does not if the command line names only
+    /// other tables.
     fn wants(&self, id: &str) -> bool {
         !self.only || self.options.names.iter().any(|name| name == id)
     }
@@ -596,8 +599,8 @@ impl<'a, 'p> Tables<'a, 'p> {
             .find(|k| k.codename == codename || k.aliases.iter().any(|a| a == codename))
     }
 
-    /// Measures a case, or returns what was found before. The case is skipped if smaller cases of
-    /// the same kernel predict that it takes too long.
+    /// Measures a case, or returns the outcome of measuring it before. The case is skipped if
+    /// smaller cases of the same kernel predict that it takes too long.
     fn measure(&mut self, kernel: &'a Kernel, group: WorkGroup, real: Problem) -> Outcome {
         let name = &*kernel.codename;
         let same = |d: &&Done| d.kernel == name && d.group == group && d.real == real;
@@ -611,8 +614,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         let near = |c: &Cost| c.work * FAR >= work(real);
         let mut first = Ok(());
         if large && !self.smaller(name, None, real).iter().any(near) {
-            // No case of similar work was measured. A case of half the sizes runs first, to predict
-            // if this one would take minutes.
+            // No case of similar work was measured yet. A case of half the sizes runs first, to
+            // predict if this case would take minutes.
             let half = |n: usize| n.min(n.div_ceil(2).max(SMALL));
             let half = Problem {
                 h: half(real.h),
@@ -621,7 +624,7 @@ impl<'a, 'p> Tables<'a, 'p> {
             };
             first = self.measure(kernel, group, half).map(drop);
         }
-        // Without a smaller case in this work-group, those in other work-groups predict the cost.
+        // Without a smaller case in this work-group, cases in other work-groups predict the cost.
         let known = predicted(&self.smaller(name, Some(group), real), work(real))
             .or_else(|| predicted(&self.smaller(name, None, real), work(real)));
         let repeats = self.options.repeat.max(1);
@@ -630,7 +633,8 @@ impl<'a, 'p> Tables<'a, 'p> {
                 let all = all.max(us * (repeats + 1) as f64 / 1e6);
                 self.budget.refuses(us, all)
             }
-            // The case of half the sizes failed, so this one may take any time. It is skipped.
+            // The case of half the sizes failed, so nothing predicts this case's time. It is
+            // skipped.
             (None, Err(why)) if large && self.budget.longest().is_some() => Some(why),
             (None, _) => self.budget.refuses(0.0, 0.0),
         };
@@ -666,8 +670,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         outcome
     }
 
-    /// Returns the costs of a kernel's measured cases with at most the work of `real`, in one
-    /// work-group, or in all if `group` is `None`.
+    /// Returns the costs of a kernel's measured cases with at most the work of `real`. They are
+    /// those in work-group `group`, or in all work-groups if `group` is `None`.
     fn smaller(&self, name: &str, group: Option<WorkGroup>, real: Problem) -> Vec<Cost> {
         let most = work(real);
         let cost = |d: &Done| {
@@ -682,7 +686,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         self.done.iter().filter_map(cost).collect()
     }
 
-    /// Returns the reason why a case was not timed. Remembers a kernel whose results are wrong.
+    /// Returns the reason why a case was not timed. If the kernel's result was wrong, it is
+    /// remembered.
     fn reason(&mut self, name: &str, trouble: Trouble) -> String {
         let text = trouble.to_string();
         let wrong = matches!(trouble, Trouble::Wrong(_));
@@ -693,8 +698,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         text
     }
 
-    /// Measures a product and returns its cell in GFLOPS. The kernel's entry in the library says
-    /// how flop are counted.
+    /// Measures a product and returns its GFLOPS as a cell. The kernel's entry in the library says
+    /// how its floating-point operations are counted.
     fn gflops(&mut self, kernel: &'a Kernel, group: WorkGroup, size: usize) -> Cell {
         let real = cube(size);
         match self.measure(kernel, group, real) {
@@ -726,8 +731,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         }
     }
 
-    /// Measures the peaks of the device: of multiply-adds on vectors in registers, and of a copy.
-    /// Returns lines for the report's head.
+    /// Measures two peaks of the device: of multiply-adds on vectors in registers, and of copying
+    /// memory. Returns lines for the report's head.
     fn measure_peaks(&mut self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         let mut best = 0.0f64;
@@ -764,12 +769,12 @@ impl<'a, 'p> Tables<'a, 'p> {
         found
     }
 
-    /// Measures a probe of the peak. Returns its problem and the microseconds of its shortest
+    /// Runs a kernel that measures a peak. Returns its problem and the microseconds of its shortest
     /// launch.
     ///
-    /// The first problem has enough work-items to fill a small device, and takes long enough for
-    /// its clock. In a launch of less than 2 ms the start is a part of the time, and a copy may
-    /// stay in a cache. Then 16 times as much work is measured.
+    /// The first problem fills a small device with work-items, and runs long enough for the
+    /// device's clock. A launch below 2 ms consists partly of its start, and a copy may then stay
+    /// in a cache. In that case 16 times as much work is measured.
     fn probe(&mut self, kernel: &'a Kernel) -> Option<(Problem, f64)> {
         let copy = copies(kernel);
         let (_, across) = kernel.restrictions.scale;
@@ -806,7 +811,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         }
     }
 
-    /// Measures the tables of products in GFLOPS by size.
+    /// Measures the tables with the GFLOPS of products by matrix size.
     fn by_size(&mut self) -> Result<(), Error> {
         let own = |kernels: &[&str]| -> Vec<&'a Kernel> {
             kernels.iter().filter_map(|k| self.has(k)).collect()
@@ -837,7 +842,7 @@ impl<'a, 'p> Tables<'a, 'p> {
                 .iter()
                 .map(|t| growing(t.id, t.title, own(t.kernels), t.sizes, t.document)),
         );
-        // Products that no document's table has, at the sizes of table 8.2.
+        // Products that are in no document's table, at the sizes of the thesis's table 8.2.
         let title = "Other products: SDK, Adreno, tutorial, fused layers";
         tables.push(growing(
             "products",
@@ -847,8 +852,8 @@ impl<'a, 'p> Tables<'a, 'p> {
             &[],
         ));
         tables.retain(|t| !t.kernels.is_empty() && self.wants(t.id));
-        // All tables grow together from small sizes to large ones, so that the budget serves each
-        // of them.
+        // All tables grow together from small sizes to large ones, so that each gets a part of the
+        // time limit.
         let mut sizes: Vec<usize> = tables
             .iter()
             .flat_map(|t| t.sizes.iter().copied())
@@ -877,7 +882,7 @@ impl<'a, 'p> Tables<'a, 'p> {
     }
 
     fn size_table(&mut self, table: &SizeTable<'a>) -> Section {
-        // Documents without a figure at any of these sizes have no column.
+        // A document without a figure at any of the table's sizes gets no column.
         let document: Vec<_> = table
             .document
             .iter()
@@ -912,8 +917,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         s
     }
 
-    /// Returns the kernels that the user named on the command line, each once, in the order of the
-    /// names. Names of operations and tables do not count, nor do kernels that failed their check.
+    /// Returns the kernels that the command line names, each once, in the order of the names. Names
+    /// of operations and tables do not count, nor do kernels that failed their check.
     fn named(&self) -> Vec<&'a Kernel> {
         let mut found: Vec<&'a Kernel> = Vec::new();
         for kernel in self.options.names.iter().filter_map(|name| self.has(name)) {
@@ -937,7 +942,7 @@ impl<'a, 'p> Tables<'a, 'p> {
             .collect()
     }
 
-    /// Measures ARM's two tables of products, over the work-group sizes of each kernel's sweep.
+    /// Measures ARM's two tables of products, with all work-group sizes of each kernel's sweep.
     fn arm(&mut self) -> Result<(), Error> {
         let about = [
             (
@@ -1010,8 +1015,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         Some(s)
     }
 
-    /// Returns one cell in GFLOPS for these kernels in all work-groups of their sweeps. `over` says
-    /// if the cell has the best work-group's median, the median of all launches, or the best one.
+    /// Returns a cell with the GFLOPS of `kernels` in all work-groups of their sweeps. `over`
+    /// chooses the best work-group's median, the median of all launches, or the best launch.
     fn over_groups(&mut self, kernels: &[&'a Kernel], size: usize, over: Over) -> Cell {
         let real = cube(size);
         let (mut best, mut runs, mut why) = (None::<Measured>, Vec::new(), String::new());
@@ -1047,8 +1052,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         })
     }
 
-    /// Measures bias, activations, arg-max and repack on three shapes, in milliseconds. With
-    /// `--sizes` they are left out unless the command line has names.
+    /// Measures bias, activations, arg-max and repack on matrices of three shapes, in milliseconds.
+    /// With `--sizes` these tables are left out, unless the command line has names.
     fn shapes(&mut self) -> Result<(), Error> {
         let tables = [
             ("thesis_9_1", "Bias (thesis, fig. 9.1)", &BIAS[..]),
@@ -1066,8 +1071,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         };
         let mut named: Vec<&'a Kernel> = self.named();
         named.retain(|k| table_of(k).is_some());
-        // Named kernels of different tables also get a table together. Kernels of one table are
-        // side by side anyway.
+        // Named kernels that belong to different tables get one more table together. Kernels of the
+        // same table are side by side anyway.
         if named.iter().any(|k| table_of(k) != table_of(named[0])) {
             self.shape_table("named_shapes", "Kernels that were named", named)?;
         }
@@ -1096,7 +1101,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         };
         for k in kernels {
             let problem = |(h, w): (usize, usize)| {
-                // The arg-max goes down the columns: its operand's rows are the common dimension.
+                // The arg-max goes down the columns, so the rows of its operand are the common
+                // dimension.
                 match k.operation {
                     Operation::ArgMax => Problem { h: 1, w, l: h },
                     Operation::Repack => Problem { h, w, l: h },
@@ -1109,7 +1115,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         self.live.section(s)
     }
 
-    /// Measures the Sobel filter on square images. The first has the document's size. Larger ones
+    /// Measures the Sobel filter on square images. The first image has ARM's size. Larger images
     /// follow until even the fastest kernel takes many times as long as starting a launch.
     fn sobel(&mut self) -> Option<Section> {
         let sobel = self.kernels.iter().copied();
@@ -1126,7 +1132,7 @@ impl<'a, 'p> Tables<'a, 'p> {
                 .iter()
                 .filter_map(|k| self.sobel_us(k, size))
                 .collect();
-            // The tiny image comes after the larger one. Its time is mostly that of starting the
+            // The tiny image is measured after the larger one. Its time is mostly the start of the
             // kernel, so it would predict far too much for a larger image.
             launch = self.sobel_us(baseline, SOBEL_EMPTY);
             let fastest = times.into_iter().fold(f64::INFINITY, f64::min);
@@ -1176,14 +1182,15 @@ impl<'a, 'p> Tables<'a, 'p> {
         Some(s)
     }
 
-    /// Returns the median microseconds of a Sobel kernel on an image, if it could be measured.
+    /// Returns the median microseconds of a Sobel kernel on a `size` × `size` image. `None` if it
+    /// was not measured.
     fn sobel_us(&mut self, kernel: &'a Kernel, size: usize) -> Option<f64> {
         let timed = self.measure(kernel, kernel.restrictions.work_group, square(size));
         timed.ok().map(|t| quantile(&t.times.run, 0.5))
     }
 
-    /// Returns a kernel's cells for images of one size: the speed relative to char, the document's
-    /// figure at its size, and million pixels a second.
+    /// Returns a Sobel kernel's cells for images of one size: the speed relative to char, ARM's
+    /// figure (only at ARM's size), and million pixels per second.
     fn sobel_size(&mut self, kernel: &'a Kernel, size: usize) -> Vec<Cell> {
         let char = self
             .has("sobel_char")
@@ -1194,8 +1201,8 @@ impl<'a, 'p> Tables<'a, 'p> {
             (Ok(TimedCase { times, error }), Some(median), Some(char)) => {
                 let ratios: Vec<f64> = times.run.iter().map(|us| char / us).collect();
                 Cell::Measured(Measured {
-                    // The ratio of medians, which is exactly 1 for char itself. The median of
-                    // ratios may differ.
+                    // This is the ratio of the medians, which is exactly 1 for char itself. The
+                    // median of the ratios may differ from 1.
                     value: char / median,
                     error: Some(*error),
                     ..measured(&ratios)
@@ -1223,7 +1230,7 @@ impl<'a, 'p> Tables<'a, 'p> {
             most.map_or(Cell::Empty, |most| Cell::text(most.to_string())),
         ];
         let figures = sobel_document(kernel).map(|row| {
-            // Words a cycle are the words of a work-item times work-items a cycle.
+            // Words per cycle are the words of a work-item times the work-items per cycle.
             let a_cycle =
                 |words: u32| Cell::Document(f64::from(words) * row.rate / (down * across) as f64);
             vec![
@@ -1237,7 +1244,7 @@ impl<'a, 'p> Tables<'a, 'p> {
         cells
     }
 
-    /// Measures the SDK's table: queued, wait and run time of a launch of its kernel.
+    /// Measures the SDK's table: the times that a launch of its kernel is queued, waits and runs.
     fn sdk(&mut self) -> Option<Section> {
         let kernel = self.has(SDK)?;
         let outcome = self.measure(kernel, kernel.restrictions.work_group, cube(1024));
@@ -1256,8 +1263,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         Some(s)
     }
 
-    /// Measures the tutorial's table: column-major kernels against a serial loop in double
-    /// precision on the CPU.
+    /// Measures the tutorial's table: kernels on column-major matrices, compared with a serial loop
+    /// in double precision on the CPU.
     fn tutorial(&mut self) -> Option<Section> {
         let kernels: Vec<&'a Kernel> = TUTORIAL.iter().filter_map(|k| self.has(k)).collect();
         if kernels.is_empty() {
@@ -1286,7 +1293,8 @@ impl<'a, 'p> Tables<'a, 'p> {
         Some(s)
     }
 
-    /// Returns the grid of the thesis's figure 12.1: the order in which work-groups start.
+    /// Returns the grid of the thesis's figure 12.1, which shows the order in which work-groups
+    /// start.
     fn order(&mut self) -> Option<Section> {
         let kernel = self.has(ORDER)?;
         const SIZE: usize = 33;
@@ -1306,14 +1314,14 @@ impl<'a, 'p> Tables<'a, 'p> {
     }
 }
 
-/// Returns a kernel's row in ARM's table 1.1.
+/// Returns the row of a Sobel kernel in ARM's table 1.1, if it has one.
 fn sobel_document(kernel: &Kernel) -> Option<&'static SobelRow> {
     SOBEL_DOCUMENT
         .iter()
         .find(|row| row.kernel == &*kernel.codename)
 }
 
-/// Times the tutorial's three nested loops over column-major matrices, in one precision. Returns
+/// Times the tutorial's three nested loops over column-major matrices of type `T`. Returns
 /// milliseconds.
 fn serial_ms<T>(size: usize) -> f64
 where
@@ -1336,10 +1344,10 @@ where
     1e3 * seconds
 }
 
-/// The number of independent multiply-add chains in a probe of the peak.
+/// The number of independent chains of multiply-adds in a kernel that measures their peak.
 const CHAINS: f64 = 8.0;
 
-/// Returns true if a probe of the peak copies, false if it multiplies and adds.
+/// Returns true if a kernel for measuring peaks copies memory, false if it multiplies and adds.
 fn copies(probe: &Kernel) -> bool {
     probe.codename.ends_with("copy")
 }
@@ -1365,7 +1373,7 @@ fn gflops_section(
     s
 }
 
-/// Returns in words how the entries of `kernels` count the flop of a product.
+/// Returns words that say how many floating-point operations `kernels` count for a product.
 fn counted(kernels: &[&Kernel]) -> String {
     let mut each: Vec<u32> = kernels.iter().map(|k| k.restrictions.flop).collect();
     each.sort_unstable();
@@ -1390,13 +1398,14 @@ mod tests {
         let cost = |work, us| Cost { work, us, all: 0.1 };
         assert_eq!(predicted(&[], 1e6), None);
         assert!(near(predicted(&[cost(1e6, 50.0)], 8e6), 400.0));
-        // Times that grow less than the work count as growing with it, since the smaller one was
-        // mostly starting the launch. Steep growth, where a cache is too small, is limited.
+        // If the time grows less than the work, growth in proportion is assumed, since starting the
+        // smaller launch took most of its time. Steep growth, where a cache is too small, is
+        // limited.
         let launch = [cost(1e5, 40.0), cost(1e6, 50.0)];
         assert!(near(predicted(&launch, 8e6), 400.0));
         let steep = [cost(1e6, 50.0), cost(1e4, 0.05)];
         assert!(near(predicted(&steep, 4e6), 400.0));
-        // Of two cases with the same work, the slower one predicts.
+        // If two cases have the same work, the slower one predicts.
         let same = [cost(1e6, 50.0), cost(1e6, 70.0)];
         assert!(near(predicted(&same, 2e6), 140.0));
     }

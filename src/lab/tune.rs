@@ -1,14 +1,13 @@
-//! `mortonnet tune` times every variant that can run the baked network here, host included, and
-//! stores the choice for later runs.
+//! `mortonnet tune` times every variant that can run the baked network on this machine, on the
+//! device and on the host. It stores the choice for later runs.
 //!
-//! A variant is a plan of the library, or such a plan with changes. A change may keep only one of
-//! the plan's kernels for layers: the one that computes all layers in a launch, or the one that
-//! takes each layer alone. A change may also run one kernel in another work-group of the kernel's
-//! `sweep`.
+//! A variant is a plan of the library, either unchanged or with changes. One change keeps only one
+//! of the plan's kernels for layers: the kernel that computes all layers in a launch, or the kernel
+//! that computes one layer. Another change runs one kernel in another work-group of its `sweep`.
 //!
-//! Each variant is checked first (a random batch and the golden vectors), then timed from records
-//! in plain order to classes. The fastest few are timed once more, in turns. Later runs use the
-//! stored choice ([`tuning`]) unless `--plan baked`.
+//! Each variant is first checked with a random batch and the golden vectors. It is then timed from
+//! records in plain order to classes. The fastest few are timed once more, in turns. Later runs use
+//! the stored choice ([`tuning`]) unless `--plan baked` is given.
 
 use crate::baked::{self, library, network};
 use crate::cl::{self, ClLibrary, Device};
@@ -36,34 +35,36 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(crate) struct Tune {
     pub(crate) target: BenchTarget,
-    /// The value of `--batch`. `None` for the batch of each plan.
+    /// The value of `--batch`. With `None` each plan uses its own batch size.
     pub(crate) batch: Option<usize>,
-    /// The limit of the whole run. Its last third is for the variants that are timed again.
+    /// The limit of the whole run. The last third is for timing the fastest variants again.
     pub(crate) time_limit: Duration,
-    /// Format of the table.
+    /// The format of the printed table of variants.
     pub(crate) output: ReportFormat,
-    /// The file of `--save`, into which the chosen plan is written for MORTONNET_PLAN.
+    /// The file of `--save`. The chosen plan is written to it, and MORTONNET_PLAN can name it
+    /// later.
     pub(crate) save: Option<PathBuf>,
     /// The kernels' sources: the files in the folder of `--kernels`, else those in the program.
     pub(crate) sources: Sources,
 }
 
-/// A variant with the times of its batches in microseconds.
+/// A variant that was tried, with the times of its batches in microseconds.
 struct Timed {
     variant: Variant,
-    /// The running engine. `None` if the variant failed, or is too slow to be timed again.
+    /// The variant's running engine. `None` if the variant failed, or is too slow to be timed
+    /// again.
     harness: Option<Harness>,
     times: Vec<f64>,
     not_timed: Option<NotTimed>,
 }
 
-/// The reason why a variant was not timed.
+/// The reason why `tune` did not time a variant.
 enum NotTimed {
-    /// Too little time was left of the limit, which is given in seconds.
+    /// Too little of the time limit was left. The limit is given in seconds.
     Late(u64),
-    /// Its answers are wrong.
+    /// The variant's answers are wrong.
     Wrong(String),
-    /// It did not start or did not run.
+    /// The variant did not start or did not run.
     Failed(Error),
 }
 
@@ -83,18 +84,18 @@ impl Timed {
     }
 }
 
-/// A plan that is tried on the device or the host.
+/// A plan that `tune` tries on the device or on the host.
 #[derive(Clone)]
 struct Variant {
     on_host: bool,
     label: String,
-    /// The plan of the library that the recipe comes from.
+    /// The name of the library's plan that the recipe comes from.
     plan: Cow<'static, str>,
     recipe: PlanRecipe,
 }
 
-/// Returns the variants for `device`, or for the host if that is `None`. The plan of its class
-/// comes first.
+/// Returns the variants for `device`, or for the host if `device` is `None`. The plan of the
+/// device's class comes first.
 fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
     let engine = if device.is_some() {
         EngineKind::OpenCl
@@ -109,9 +110,9 @@ fn variants(device: Option<&Device>, batch: Option<usize>) -> Vec<Variant> {
     variants_of(engine, class.map_or("", |c| &*c.plan), batch, &admits)
 }
 
-/// Returns the variants of one engine that `admits` lets through, equal ones only once. Unchanged
-/// plans come first, so that a run of little time compares at least these. The one named `plan`
-/// leads them, then the baked one. Changed plans follow in the same order.
+/// Returns the variants of one engine whose plans `admits` accepts, equal ones only once. Unchanged
+/// plans come first, so that a short run compares at least these. Among them the plan named `plan`
+/// comes first, then the baked plan. Changed plans follow in the same order.
 fn variants_of(
     engine: EngineKind,
     plan: &str,
@@ -145,8 +146,8 @@ fn variants_of(
     found
 }
 
-/// Returns the variants of a plan: the plan as it is, then with only one of its kernels for layers.
-/// Then each of these comes again with one kernel in another work-group.
+/// Returns the variants of one plan: first the plan itself, then the plan with only one of its
+/// kernels for layers. After them come all these with one kernel in another work-group.
 fn candidates(plan: &PlanRecipe, batch: Option<usize>) -> Vec<Variant> {
     let variant = |label: String, recipe: PlanRecipe| Variant {
         on_host: plan.engine == EngineKind::Host,
@@ -207,11 +208,11 @@ fn kernels_of(recipe: &PlanRecipe) -> Vec<&'static Kernel> {
     known.map(|(_, kernel)| kernel).collect()
 }
 
-/// The number of variants of the device, and of the host, that are timed again in turns.
+/// The number of the device's variants that are timed again in turns, and of the host's.
 const FINALISTS: usize = 3;
 
 impl Tune {
-    /// Times the variants, prints the table, and remembers the fastest.
+    /// Times the variants, prints their table, and stores the fastest for later runs.
     pub(crate) fn run(
         &self,
         print: &mut dyn FnMut(&str) -> Result<(), Error>,
@@ -264,8 +265,8 @@ impl Tune {
         }
     }
 
-    /// Returns an error if the folder of `--kernels` has a source for none of the kernels that
-    /// `variants` run. A folder for only some of them is fine.
+    /// Returns an error if the folder of `--kernels` has no source of a kernel that `variants` run.
+    /// Sources of some of these kernels are enough.
     fn check_sources(&self, variants: &[Variant]) -> Result<(), Error> {
         let plan = |v: &Variant| planner::plan(network(), &v.recipe, library(), None).ok();
         let plans: Vec<Plan> = variants.iter().filter_map(plan).collect();
@@ -274,7 +275,8 @@ impl Tune {
         self.sources.check_for("tune", kernels.map(|(_, k)| k))
     }
 
-    /// Starts, checks and times all variants. Only the fastest keep their engines.
+    /// Starts, checks and times all variants. Only the engines of the fastest variants stay
+    /// running.
     fn first_looks(&self, all: Vec<Variant>, device: Option<&Device>, end: Instant) -> Vec<Timed> {
         let weights = baked_tensors();
         let mut timed: Vec<Timed> = Vec::new();
@@ -289,7 +291,7 @@ impl Tune {
                 times: Vec::new(),
                 not_timed: None,
             };
-            // A third of the time is kept for the variants that are timed again.
+            // A third of the time limit is kept for timing the fastest variants again.
             if n > 1 && left < self.time_limit / 3 {
                 t.not_timed = Some(NotTimed::Late(self.time_limit.as_secs()));
             } else if let Err(e) = first_look(&mut t, device, &weights, &self.sources, left / 4) {
@@ -306,8 +308,8 @@ impl Tune {
         timed
     }
 
-    /// Stores the choice for the host and for the device. Returns the one that `--save` writes: the
-    /// device's if the user named a device, else the faster one. `None` if no variant ran.
+    /// Stores the choices for the host and for the device. Returns the choice that `--save` writes:
+    /// the device's if the user named a device, else the faster one. `None` if no variant ran.
     fn remember<'t>(
         &self,
         timed: &'t [Timed],
@@ -344,8 +346,8 @@ impl Tune {
         saved
     }
 
-    /// Returns the OpenCL device to tune, or `None` for the host alone. If `auto` finds no device,
-    /// a note for the report gives the reason.
+    /// Returns the OpenCL device to tune, or `None` to tune only the host. If `auto` finds no
+    /// device, a note for the report gives the reason.
     fn device(&self) -> Result<(Option<Device>, Option<String>), Error> {
         if self.target.device == DeviceWish::Host {
             return Ok((None, None));
@@ -407,12 +409,13 @@ fn first_look(
     Ok(())
 }
 
-/// The plan of the device's (or host's) class and the baked one are timed again if they are close:
-/// a record takes at most this many times as long as under the slowest of [`FINALISTS`].
+/// The baked plan and the plan of the device's (or host's) class are timed again even if they are
+/// not among the [`FINALISTS`]. But their records must take at most this many times as long as the
+/// slowest finalist's.
 const CLOSE: f64 = 2.0;
 
-/// Ends the engines of all variants of the host and of the device, except the fastest ones and the
-/// plans that [`CLOSE`] is about.
+/// Stops the engines of all variants, except the fastest of the host and of the device. Plans that
+/// are within [`CLOSE`] also keep their engines.
 fn keep_the_fastest(timed: &mut [Timed]) {
     for on_host in [true, false] {
         let rates: Vec<f64> = {
@@ -424,8 +427,8 @@ fn keep_the_fastest(timed: &mut [Timed]) {
             rates
         };
         if let Some(&last) = rates.get(FINALISTS - 1) {
-            // The plan of the device's class is the first one here, and other variants are compared
-            // with it. So it stays even if noise made a few of them look faster.
+            // The plan of the class comes first in the list, and other variants are compared with
+            // it. So it stays even if noise made a few of them look faster.
             let itself = timed.iter().position(|t| t.variant.on_host == on_host);
             for (i, t) in timed
                 .iter_mut()
@@ -443,7 +446,7 @@ fn keep_the_fastest(timed: &mut [Timed]) {
 }
 
 /// Times the variants with running engines once more, in turns, until `end` or for 200 batches
-/// each. Their earlier times are dropped.
+/// each. Their earlier times are discarded.
 fn finals(timed: &mut [Timed], end: Instant) -> Result<(), Error> {
     timed
         .iter_mut()
@@ -469,11 +472,11 @@ fn fastest(timed: &[Timed], on_host: bool) -> Option<&Timed> {
     running.min_by(|a, b| a.per_record().total_cmp(&b.per_record()))
 }
 
-/// The least number of runs whose measured spread is trusted. With fewer runs the spread counts as
-/// a quarter of the median, or more if more was measured.
+/// The smallest number of runs whose measured spread is trusted. With fewer runs the spread counts
+/// as at least a quarter of the median.
 const ENOUGH: usize = 5;
 
-/// The time of a record under a variant, and the spread of such times.
+/// The time of a record under a variant, in microseconds, and its spread.
 #[derive(Clone, Copy)]
 struct Candidate {
     time: f64,
@@ -481,19 +484,19 @@ struct Candidate {
     baked: bool,
 }
 
-/// The candidate that [`choose`] keeps, by index, and how sure the choice is.
+/// The index of the candidate that [`choose`] keeps, and how sure this choice is.
 #[derive(Debug, PartialEq)]
 struct Choice {
     kept: usize,
-    /// The candidate that the kept one is compared with: the fastest, or if that is kept, the
-    /// fastest of the others.
+    /// The index of the candidate that the kept one is compared with. It is the fastest candidate,
+    /// or the second fastest if the fastest is kept.
     next: Option<usize>,
-    /// True if the fastest differs from each other candidate by more than both spreads.
+    /// True if the fastest candidate differs from each other candidate by more than both spreads.
     sure: bool,
 }
 
-/// Chooses the fastest candidate, if it differs from all others by more than the spreads. If not,
-/// it chooses the baked plan if that is too close to the fastest, else the first such candidate. So
+/// Chooses the fastest candidate if it differs from all others by more than both spreads. Otherwise
+/// it keeps the baked plan if that is within the spreads, else the first candidate within them. So
 /// another run makes the same choice. `None` without candidates.
 fn choose(all: &[Candidate]) -> Option<Choice> {
     let order = |a: &usize, b: &usize| all[*a].time.total_cmp(&all[*b].time);
@@ -511,8 +514,8 @@ fn choose(all: &[Candidate]) -> Option<Choice> {
     })
 }
 
-/// Returns the variant that the host or the device uses from now on, and words about how sure the
-/// choice is. `None` if no variant ran there.
+/// Returns the variant that the host (or the device) uses from now on, and words that say how sure
+/// the choice is. `None` if no variant ran there.
 fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
     let side = || timed.iter().filter(move |t| t.variant.on_host == on_host);
     let running: Vec<&Timed> = side().filter(|t| t.harness.is_some()).collect();
@@ -564,7 +567,7 @@ fn choice(timed: &[Timed], on_host: bool) -> Option<(&Timed, String)> {
     Some((running[kept], text))
 }
 
-/// Returns the text of a plan file for MORTONNET_PLAN.
+/// Returns the text of a plan file that MORTONNET_PLAN can name.
 fn plan_file(
     recipe: &PlanRecipe,
     (device, driver): &(String, String),
@@ -619,7 +622,7 @@ fn plan_file(
     ))
 }
 
-/// Returns the report, with a row for each variant, the fastest first.
+/// Returns the report of `tune`, with a row for each variant, the fastest first.
 fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report {
     let best = [true, false]
         .into_iter()
@@ -668,8 +671,8 @@ fn table(timed: &[Timed], device: Option<&Device>, notes: Vec<String>) -> Report
 mod tests {
     use super::*;
 
-    /// The fastest candidate wins if it differs from the next by more than both spreads. Else the
-    /// same candidate is kept in every run.
+    /// The fastest candidate wins if it differs from the next by more than both spreads. Otherwise
+    /// every run keeps the same candidate.
     #[test]
     fn the_same_one_is_kept_where_times_do_not_tell() {
         let of = |all: &[(f64, f64, bool)]| {
@@ -683,19 +686,19 @@ mod tests {
         let choice = |kept, next, sure| Some(Choice { kept, next, sure });
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[(5.0, 0.1, false)]), choice(0, None, true));
-        // They differ by 1, more than the spreads of 0.3 together.
+        // The times differ by 1, which is more than the sum 0.3 of the spreads.
         assert_eq!(
             of(&[(5.0, 0.1, true), (4.0, 0.2, false)]),
             choice(1, Some(0), true)
         );
-        // They differ by less than their spreads. The baked one is kept, or the first one,
-        // whichever of both was faster.
+        // The times differ by less than both spreads. The baked candidate is kept, else the first
+        // one. It does not matter which was faster.
         for (a, b) in [(5.0, 4.9), (4.9, 5.0)] {
             let of = |baked| of(&[(a, 0.1, false), (b, 0.1, baked), (9.0, 0.1, false)]).unwrap();
             assert_eq!((of(true).kept, of(true).sure), (1, false));
             assert_eq!((of(false).kept, of(false).sure), (0, false));
         }
-        // The fastest is close to one candidate, but not to the baked one.
+        // The fastest candidate is within the spreads of one candidate, but not of the baked one.
         assert_eq!(
             of(&[(5.0, 0.1, true), (4.0, 0.1, false), (4.1, 0.1, false)]),
             choice(1, Some(2), false)

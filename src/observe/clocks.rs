@@ -19,11 +19,12 @@ pub(crate) struct HostTimes {
     pub(crate) done: u64,
 }
 
-/// The difference between the host's clock and a device's.
+/// The difference between the host's clock and the clock of one device.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     bounds: Bounds,
-    /// The nanoseconds to add to a device's time to get the host's. [`Clocks::host`] corrects them.
+    /// The nanoseconds to add to a device's time to get the host's time. [`Clocks::host`] adjusts
+    /// this number.
     add: i64,
 }
 
@@ -49,9 +50,9 @@ impl Default for Clocks {
 }
 
 impl Clocks {
-    /// Narrows the bounds by one command. Such commands must follow each other so fast that the
-    /// clocks do not drift. A command without times, or one that contradicts the bounds, is
-    /// ignored.
+    /// Narrows the bounds with the times of one command. The compared commands must follow each
+    /// other so fast that the clocks do not drift. A command without times is ignored, and so is
+    /// one that contradicts the bounds.
     pub(crate) fn compare(&mut self, host: HostTimes, device: Times) {
         let found = bounds(host, device);
         let least = found.least.max(self.bounds.least);
@@ -69,7 +70,7 @@ impl Clocks {
     }
 
     /// Returns start and end of a command by the host's clock. `None` if the driver has taken no
-    /// times. Corrects the difference of the clocks by as little as the command's bounds demand.
+    /// times. Adjusts the difference of the clocks by as little as this command's bounds demand.
     pub(crate) fn host(&mut self, host: HostTimes, device: Times) -> Option<Range<u64>> {
         let Bounds { least, most } = bounds(host, device);
         if device.end == 0 {
@@ -99,8 +100,8 @@ fn bounds(host: HostTimes, device: Times) -> Bounds {
 mod tests {
     use super::*;
 
-    /// A device's clock starts at another time and runs 50 ppm too fast. After some exchanges the
-    /// converted times of all later commands are within 3.7 µs of the true ones.
+    /// The device's clock starts at another time and runs 50 ppm too fast. After some exchanges the
+    /// converted times of all later commands are within 3.7 µs of the true times.
     #[test]
     fn clocks_are_compared_and_followed() {
         let device = |host: u64| 7_000_000_000 + host + host / 20_000;
@@ -119,7 +120,8 @@ mod tests {
         clocks.compare(host(5, 9, 12), Times::default());
         assert_eq!(clocks.error(), None);
         for i in 0..8 {
-            // The call that enqueues takes 5 µs and more. QUEUED is stamped at some time in it.
+            // The call that enqueues takes 5 µs and more. QUEUED is stamped at some time during the
+            // call.
             let (at, took) = (100_000 * i, 5000 + 700 * (i % 3));
             clocks.compare(
                 host(at, at + took, at + took + 9000),
@@ -137,7 +139,7 @@ mod tests {
                 "{i}: {found:?}"
             );
         }
-        // One driver takes no times, and the times of another contradict each other.
+        // One driver takes no times. The times of another driver contradict each other.
         assert_eq!(clocks.host(host(1, 2, 3), Times::default()), None);
         let nonsense = Times {
             queued: 9,

@@ -5,12 +5,12 @@ use crate::observe::trace::{Name, Track};
 use crate::sys::watchdog;
 use std::time::{Duration, Instant};
 
-/// The number of buckets between successive powers of two of ns. Percentiles are the middles of
-/// buckets, so they are wrong by at most 1.6 %.
+/// The number of buckets between successive powers of two of nanoseconds. Percentiles are the
+/// middles of buckets, so they are wrong by at most 1.6 %.
 const FINE: usize = 32;
 
 /// Durations, counted in logarithmic buckets. The first duration is kept apart, because drivers put
-/// work off until then.
+/// work off until the first call.
 #[derive(Clone, Debug)]
 pub(crate) struct Histogram {
     buckets: Box<[u32]>,
@@ -47,8 +47,8 @@ impl Histogram {
         self.buckets[Self::bucket(ns).min(self.buckets.len() - 1)] += 1;
     }
 
-    /// Returns the index of a duration's bucket. Below 2·FINE ns a bucket is a nanosecond wide.
-    /// Above, each doubling has FINE buckets.
+    /// Returns the index of a duration's bucket. Below 2·FINE ns each bucket is a nanosecond wide.
+    /// Above, each doubling of the duration has FINE buckets.
     fn bucket(ns: u64) -> usize {
         if ns < 2 * FINE as u64 {
             return ns as usize;
@@ -107,11 +107,11 @@ impl Histogram {
 /// The times of start-up, phase by phase.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Phases {
-    /// Name and time of each phase. The times of phases of the same name are summed up.
+    /// The name and the total time of each phase. Phases of the same name are summed up.
     pub(crate) times: Vec<(&'static str, Duration)>,
     /// The origins of the OpenCL programs. `None` if only the host engine started.
     pub(crate) origins: Option<Origins>,
-    /// The trace that gets a span for each phase, if there is one.
+    /// The trace that gets a span for each phase. `None` if the run has no trace.
     pub(crate) track: Option<Track>,
 }
 
@@ -135,7 +135,7 @@ impl Origins {
         }
     }
 
-    /// Returns `HIT` if nothing was compiled, else `MISS`.
+    /// Returns `HIT` if no program was compiled, else `MISS`.
     pub(crate) fn word(&self) -> &'static str {
         if self.misses == 0 { "HIT" } else { "MISS" }
     }
@@ -170,7 +170,7 @@ impl Phases {
             .for_each(|track| track.span(Name::Text(name), 0, 0, start, took));
     }
 
-    /// Adds the phases and origins of another engine that was started.
+    /// Adds the phases and origins of another engine that was started in the same run.
     pub(crate) fn join(&mut self, other: Phases) {
         other
             .times
@@ -195,14 +195,14 @@ impl Phases {
 /// The times of one step of a plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepTimes {
-    /// The times from enqueueing to the hand-over to the device (OpenCL: queued to submit).
+    /// The times from enqueueing the step to handing it to the device (OpenCL: queued to submit).
     pub(crate) queued: Histogram,
-    /// The times from the hand-over to the start (OpenCL: submit to start).
+    /// The times from handing the step to the device to its start (OpenCL: submit to start).
     pub(crate) wait: Histogram,
     /// The times from the start of the step to its end.
     pub(crate) run: Histogram,
-    /// The number of records of batches that another variant of the plan computed, without this
-    /// step.
+    /// The number of the device's records for which this step did not run, because another variant
+    /// of the plan computed them.
     pub(crate) missed: u64,
 }
 
@@ -239,16 +239,17 @@ impl StepClock {
     }
 }
 
-/// The work of one of several devices that share a stream.
+/// The work of one device of several that share a stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MemberTimes {
     pub(crate) records: u64,
     pub(crate) batches: u64,
-    /// The time during which the device had work, summed over its batches. A batch counts from the
-    /// time when the device took it, or ended the batch before if that was later, until its end.
+    /// The time during which the device had work, summed over its batches. A batch counts from when
+    /// the device took it until its end. If the batch before ended later, the count begins at that
+    /// end.
     pub(crate) busy: Duration,
-    /// The time within `busy` that the device's thread spent decoding records. Zero if no times are
-    /// taken.
+    /// The time that the device's thread spent decoding records, which is a part of `busy`. Zero if
+    /// no times are taken.
     pub(crate) decode: Duration,
     /// The reason why the device no longer takes part. `None` while it does.
     pub(crate) failed: Option<String>,

@@ -1,4 +1,5 @@
-//! The text of `--profile`: a table, JSON or a trace. Every time in it was measured in this run.
+//! The text of `--profile`: a table, JSON or a trace. Every time in the text was measured in this
+//! run.
 
 mod json;
 mod table;
@@ -37,11 +38,11 @@ pub(crate) struct Facts<'a> {
     /// A text that describes the device, for people.
     pub(crate) device: &'a str,
     pub(crate) plan: &'a Plan,
-    /// The number of constants whose baked layout the plan cannot use. Start-up stored them in
-    /// another.
+    /// The number of constants that were repacked at start-up, because the plan needs other layouts
+    /// than the baked ones.
     pub(crate) laid_out_again: usize,
     pub(crate) phases: &'a Phases,
-    /// The devices of a run that several share. Empty for a single device.
+    /// The devices of a run, if several share the records. Empty for a single device.
     pub(crate) members: &'a [RunningMember],
 }
 
@@ -50,16 +51,16 @@ pub(crate) struct RunningMember {
     /// A text that describes the device, for people.
     pub(crate) device: String,
     pub(crate) plan: Plan,
-    /// The device's number among the requested devices, which counts those that did not start. The
-    /// trace numbers groups in the same order.
+    /// The device's number among the requested devices, from 0. Devices that did not start count,
+    /// too. The trace numbers its groups in the same order.
     pub(crate) group: usize,
 }
 
 /// The times that an engine measured.
 #[derive(Default)]
 pub(crate) struct Measurements {
-    /// The times of the plan's steps. `None` if none were taken, or if several devices share the
-    /// records.
+    /// The times of the plan's steps. `None` if no times were taken, or if several devices share
+    /// the records.
     pub(crate) clock: Option<StepClock>,
     /// The measurements of each device, if several share the records. Empty for a single device.
     pub(crate) members: Vec<MemberMeasurements>,
@@ -72,8 +73,8 @@ pub(crate) struct MemberMeasurements {
     pub(crate) clock: Option<StepClock>,
 }
 
-/// Returns the profile of a run as text. `times` are those of the stream. Without them the text is
-/// a table, whatever `format` is.
+/// Returns the profile of a run as text. `times` are the times of the stream. Without `times` the
+/// text is a table, whatever `format` is.
 pub(crate) fn text(
     format: ProfileFormat,
     running: Facts<'_>,
@@ -165,7 +166,7 @@ impl RunProfile<'_> {
         names.join(" + ")
     }
 
-    /// Returns the time that engines' threads spent decoding records, summed over threads and
+    /// Returns the time that threads of the engines spent decoding records, summed over threads and
     /// devices.
     fn decoding(&self) -> Duration {
         let clocks = self.devices.iter().flat_map(|d| &d.clock);
@@ -194,7 +195,7 @@ impl DeviceProfile<'_> {
         self.records as f64 / times.busy.as_secs_f64().max(1e-9)
     }
 
-    /// Returns the GFLOPS of a step with `flop` operations a record. Records that another variant
+    /// Returns the GFLOPS of a step with `flop` operations per record. Records that another variant
     /// of the plan computed do not count. `None` for a step without operations or times.
     fn gflops(&self, flop: u64, times: &StepTimes) -> Option<f64> {
         let us = times.run.total_us();
@@ -203,7 +204,7 @@ impl DeviceProfile<'_> {
     }
 }
 
-/// Returns the time of all runs of all steps, in microseconds.
+/// Returns the time of all runs of all steps of a device, in microseconds.
 fn run_us(clock: &StepClock) -> f64 {
     clock.steps.iter().map(|t| t.run.total_us()).sum()
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// The numbers of records and batches that a run has answered so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
-    /// Records answered, bad ones included.
+    /// The number of answered records, bad ones included.
     pub(crate) records: u64,
     pub(crate) batches: u64,
     /// The number of bad records, which were answered with an error.
@@ -18,10 +18,10 @@ pub(crate) struct Summary {
 /// allocate.
 #[derive(Debug, Default)]
 pub(crate) struct StreamTimes {
-    /// The time of system calls that read input which had already arrived.
+    /// The time of system calls that read input which had already arrived, without waiting.
     pub(crate) read: Duration,
-    /// The time of finding records. It includes the decoding of their numbers, unless the engine's
-    /// threads decode. It does not include `read`.
+    /// The time spent on finding records in the input. It includes the decoding of their numbers,
+    /// unless the engine's threads decode. It does not include `read`.
     pub(crate) parse: Duration,
     /// The time of waiting for input to arrive.
     pub(crate) wait: Duration,
@@ -37,7 +37,7 @@ pub(crate) struct StreamTimes {
     /// The latency of the first batch. It can be much longer than others, because drivers put work
     /// off until a kernel runs.
     pub(crate) first: Option<Duration>,
-    /// The trace that gets a span for each time, if there is one.
+    /// The trace that gets a span for each time. `None` if the run has no trace.
     pub(crate) track: Option<Track>,
 }
 
@@ -54,8 +54,8 @@ impl StreamTimes {
     }
 }
 
-/// The latencies of the newest [`KEPT`] batches of a run. Each is kept, so that percentiles are
-/// exact.
+/// The latencies of the newest [`KEPT`] batches of a run. Every one of them is kept, so that
+/// percentiles are exact.
 #[derive(Debug)]
 pub(crate) struct Latencies {
     nanoseconds: Vec<u64>,
@@ -63,7 +63,7 @@ pub(crate) struct Latencies {
     added: usize,
 }
 
-/// The most latencies that are kept.
+/// The largest number of latencies that are kept.
 const KEPT: usize = 1 << 16;
 
 impl Default for Latencies {
@@ -85,7 +85,8 @@ impl Latencies {
         self.added += 1;
     }
 
-    /// Returns the smallest kept latency that `percent` of them do not exceed (nearest rank).
+    /// Returns the smallest kept latency that `percent` % of the kept latencies do not exceed
+    /// (nearest rank).
     pub(crate) fn percentile(&self, percent: f64) -> Option<Duration> {
         let sorted = ascending(self.nanoseconds.iter().map(|&ns| [ns, 0, 0]));
         let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;

@@ -30,8 +30,8 @@ pub(crate) enum Name {
     Step(usize),
 }
 
-/// The name of the span in which a device's clock is compared with the host's. The span's `waited`
-/// holds the error that remains.
+/// The name of the span in which a device's clock is compared with the host's clock. The span's
+/// `waited` holds the largest error of converted times, in nanoseconds.
 pub(crate) const CLOCK: Name = Name::Text("clock");
 
 /// A span of time on a track. Times are nanoseconds since the start of the program.
@@ -51,7 +51,7 @@ struct TraceSpan {
     waited: u32,
 }
 
-/// Stands for a device's queue in the field for a thread's number.
+/// The thread number in a span that stands for a device's queue.
 const QUEUE: u32 = u32::MAX;
 
 #[derive(Debug)]
@@ -77,8 +77,8 @@ struct TrackGroup {
     batches: [AtomicU32; SLOTS],
 }
 
-/// Adds spans of one group, the program or a device, to the trace. Traces live as long as the
-/// program.
+/// Adds spans to the trace for one group, which is the program or a device. Traces live as long as
+/// the program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Track {
     group: &'static TrackGroup,
@@ -86,7 +86,8 @@ pub(crate) struct Track {
 
 /// The number of the program's group, which has the main thread.
 const PROGRAM: u32 = 0;
-/// The number of the group of the only device, or of the first of several.
+/// The number of the first device's group. A run with a single device has only this one besides the
+/// program's.
 const FIRST: u32 = 1;
 
 /// The name and the plan of a device, which the written trace shows.
@@ -98,8 +99,8 @@ pub(crate) struct DeviceOfTrace<'a> {
 }
 
 impl Track {
-    /// Begins a trace and returns the track of its only or first device. `start` is time 0. The
-    /// calling thread is the main thread.
+    /// Begins a trace and returns the track of its only or first device. Times in the trace count
+    /// from `start`. The calling thread is the main thread.
     pub(crate) fn new(start: Instant) -> Track {
         Track::with_room(start, MOST)
     }
@@ -133,7 +134,7 @@ impl Track {
         self.group.batches[slot].store(batch, Relaxed);
     }
 
-    /// Returns the number of the stream's batch that a slot holds.
+    /// Returns the number of the stream's batch that `slot` holds.
     pub(crate) fn batch(self, slot: usize) -> u32 {
         self.group.batches[slot].load(Relaxed)
     }
@@ -148,7 +149,7 @@ impl Track {
             .as_nanos() as u64
     }
 
-    /// Adds a span of the calling thread to the trace. The time was spent on `records` records of
+    /// Adds a span of the calling thread to the trace. The thread worked on `records` records of
     /// the batch in `slot`, or on no batch if `records` is 0.
     pub(crate) fn span(
         self,
@@ -179,7 +180,8 @@ impl Track {
     }
 
     /// Adds a command of the device's queue to the trace. `times` are nanoseconds of the host's
-    /// clock since the start of the program. `waited` is in nanoseconds.
+    /// clock since the start of the program. `waited` is the nanoseconds that the command waited
+    /// for its start.
     pub(crate) fn command(
         self,
         name: Name,
@@ -197,7 +199,7 @@ impl Track {
         });
     }
 
-    /// Returns a span of the device's queue. The caller sets its times and name.
+    /// Returns a span of the device's queue. The caller sets the span's times and name.
     fn queue_span(self, slot: usize, records: usize) -> TraceSpan {
         let batch = if records > 0 { self.batch(slot) } else { 0 };
         TraceSpan {
@@ -232,7 +234,7 @@ impl Track {
     }
 
     /// Returns the trace as JSON, without spans that end later than `elapsed` after the start.
-    /// `sums` is the object of `--profile=json`.
+    /// `sums` is the JSON object that `--profile=json` writes.
     pub(crate) fn json(
         self,
         sums: &str,
@@ -296,7 +298,8 @@ mod tests {
         let start = Instant::now();
         let track = Track::new(start);
         let ns = Duration::from_nanos;
-        // A child ends before its parent, so it is added first. Both may begin at the same time.
+        // The child's span ends before its parent's, so it is added first. Both may begin at the
+        // same time.
         track.span(Name::Text("child"), 0, 0, start, ns(5));
         track.span(Name::Text("parent"), 0, 0, start, ns(9));
         let member = track.member(2);

@@ -1,11 +1,12 @@
-//! Activations. Their exponentials come from libm, so a network that is baked on another machine
-//! has the same bits.
+//! Activation functions in float64. Their exponentials come from libm, so that every machine bakes
+//! the same bits.
 
 use crate::ir::graph::Shape;
 use crate::ir::op::{Activation, Math};
 
 impl Activation {
-    /// Applies [`Activation::apply`] to each value in place, with one `match` for all values.
+    /// Applies [`Activation::apply`] to each value in place, but selects the function only once for
+    /// all values.
     pub(crate) fn apply_all(self, values: &mut [f64]) {
         match self {
             Activation::None => {}
@@ -18,7 +19,7 @@ impl Activation {
         }
     }
 
-    /// The function in float64. NaN stays NaN.
+    /// Computes the function in float64. NaN stays NaN.
     pub(crate) fn apply(self, x: f64) -> f64 {
         match self {
             Activation::None => x,
@@ -53,7 +54,7 @@ impl Activation {
         }
     }
 
-    /// Returns the facts that bound the error of the function in f32.
+    /// Returns bounds on the function's slope and on its error when it is computed in f32.
     fn accuracy(self) -> Accuracy {
         let [a, b] = self.parameters().map(|p| f64::from(p.abs()));
         let exact = |steepest| Accuracy {
@@ -84,28 +85,28 @@ impl Activation {
                 ..exponential(1.13, 2f64.powi(-20))
             },
             Activation::Math(Math::Abs) => exact(1.0),
-            // These functions have steps, or no limit on the slope.
+            // The remaining functions have steps or an unbounded slope.
             Activation::Math(_) => exact(f64::INFINITY),
             Activation::HardSigmoid { .. } => exact(a),
             Activation::HardSwish => exact(1.5),
         }
     }
 
-    /// Returns true for sigmoid, tanh, the error function, sine and cosine, whose values are from
-    /// −1 to 1.
+    /// Returns true for functions whose values are from −1 to 1: sigmoid, tanh, the error function,
+    /// sine and cosine.
     pub(crate) fn bounded(self) -> bool {
         self.accuracy().bounded
     }
 
-    /// The error that computing the function in f32 adds, without the rounding of `x` and of the
-    /// result. It is 0 for functions that contain no exponential or the like, and for those whose
+    /// Returns the error that the function itself adds in f32, apart from rounding `x` and the
+    /// result. It is 0 for functions without exponentials, sines and the like. It is also 0 if
     /// [`Activation::error`] is infinite.
     pub(crate) fn own_error(self) -> f64 {
         self.accuracy().own_error
     }
 
-    /// The largest error of the result, computed in f32, for an `x` with the given error. Infinite
-    /// for functions that have steps or no limit on the slope.
+    /// Returns the largest error of the f32 result if `x` has an error of at most `error`. It is
+    /// infinite for functions with steps or an unbounded slope.
     pub(crate) fn error(self, error: f64) -> f64 {
         let steepest = self.accuracy().steepest;
         if self.bounded() {
@@ -119,7 +120,7 @@ impl Activation {
 }
 
 impl Math {
-    /// The function in float64. NaN stays NaN.
+    /// Computes the function in float64. NaN stays NaN.
     fn apply(self, x: f64) -> f64 {
         let truth = |truth: bool| if truth { 1.0 } else { 0.0 * x };
         match self {
@@ -139,9 +140,9 @@ impl Math {
     }
 }
 
-/// The accuracy of an activation in f32.
+/// The facts that bound the error of an activation in f32.
 struct Accuracy {
-    /// The largest absolute value of the derivative.
+    /// The largest absolute value of the function's derivative.
     steepest: f64,
     own_error: f64,
     bounded: bool,

@@ -1,12 +1,13 @@
-//! The allowed difference between an engine's scores and the scores in float64.
+//! The allowed difference between a score that an engine computes in f32 and the same score in
+//! float64.
 
-/// The largest allowed difference of a score: 1e-4 · max(1, |score|).
+/// Returns the largest allowed error of a score: 1e-4 · max(1, |score|).
 pub(crate) fn score_bound(score: f64) -> f64 {
     1e-4 * score.abs().max(1.0)
 }
 
-/// The largest difference of a record's scores, in multiples of [`score_bound`]. NaN counts as
-/// infinite.
+/// Returns the largest error of a record's scores, as a multiple of [`score_bound`]. A NaN counts
+/// as an infinite error.
 pub(crate) fn excess(expected: &[f64], found: impl Iterator<Item = f32>) -> f64 {
     expected
         .iter()
@@ -16,8 +17,8 @@ pub(crate) fn excess(expected: &[f64], found: impl Iterator<Item = f32>) -> f64 
         .fold(0.0, f64::max)
 }
 
-/// Returns true if the two largest scores are so close that rounding may swap them. Classes are not
-/// compared then.
+/// Returns true if the two largest scores are so close that rounding may swap them. Callers then do
+/// not compare the predicted class.
 pub(crate) fn too_close(scores: &[f64]) -> bool {
     let (mut first, mut second) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     for &s in scores {

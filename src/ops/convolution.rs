@@ -1,5 +1,5 @@
-//! R[o, y, x] = Σ W[o, (ky, kx, c)] · I[c of the group of o, y·stride + ky·dilation − top, …] +
-//! b[o]. I is 0 outside of the image.
+//! Convolutions. R[o, y, x] = Σ W[o, (ky, kx, c)] · I[c of the group of o, y·stride + ky·dilation −
+//! top, …] + b[o]. I is 0 outside of the image.
 
 use super::products::Panels;
 use crate::ir::graph::Shape;
@@ -38,7 +38,8 @@ pub(super) fn shape(
     Ok(Shape { c: outputs, h, w })
 }
 
-/// The floating-point operations. Elements of a window count even outside of the image.
+/// The floating-point operations of a convolution for one record. Elements of a window outside of
+/// the image count, too.
 pub(super) fn flop(input: Shape, output: Shape, window: &Window, groups: usize) -> u64 {
     2 * output.len() as u64 * (window.elements() * (input.c / groups.max(1))) as u64
 }
@@ -60,8 +61,9 @@ pub(super) fn reference(
             .collect::<Vec<f64>>()
     };
     let mut results: Vec<Vec<f64>> = inputs.iter().map(|_| begun()).collect();
-    // In a depthwise convolution only one row of weights reads a channel. A matrix product with
-    // panels of several rows would not pay, so each channel is computed alone.
+    // In a depthwise convolution only one row of weights uses each channel. A matrix product
+    // computes several rows at a time, so it would waste work. Each channel is computed alone
+    // instead.
     if (group, outputs) == (1, 1) {
         for (input, result) in inputs.iter().zip(&mut results) {
             let planes = input
@@ -103,7 +105,8 @@ pub(super) fn reference(
     results
 }
 
-/// Adds the products of one channel of a depthwise convolution to its result, row by row.
+/// Adds the products of one channel's pixels and weights to the channel's result. Only used for
+/// depthwise convolutions.
 fn plane(
     (input, from): (&[f64], Shape),
     weights: &[f32],
@@ -118,7 +121,8 @@ fn plane(
                 continue;
             };
             let input = &input[row * from.w..][..from.w];
-            // Column x of the result uses column x · stride + shift − left of the image, if inside.
+            // Column x of the result reads column x · stride + shift − left of the image, if that
+            // column exists.
             let (shift, left, stride) = (kx * columns.dilation, columns.before, columns.stride);
             let first = left.saturating_sub(shift).div_ceil(stride);
             let end = (from.w + left)

@@ -1,4 +1,5 @@
-//! Graphs for checks: each operation alone, with small and uneven sizes, and random graphs.
+//! Graphs that tests and checks compute: each operation alone, with small and uneven sizes, and
+//! random combinations of operations.
 
 use super::random::Random;
 use crate::ir::graph::{Graph, Role, Shape};
@@ -8,10 +9,10 @@ use crate::ir::op::{
 use crate::ir::taps::{Tap, Taps};
 use crate::ir::view::RowMap;
 
-/// A graph that is being built, with random constants.
+/// A graph under construction, with random numbers in its constant arrays.
 pub(crate) struct EdgeGraph {
     pub(crate) graph: Graph,
-    /// The contents of the graph's arrays, such as weights.
+    /// The numbers of the graph's constant arrays, such as weights.
     pub(crate) tensors: Vec<Vec<f32>>,
     pub(crate) random: Random,
 }
@@ -33,8 +34,8 @@ impl EdgeGraph {
         (0..n).map(|_| self.random.float() * size).collect()
     }
 
-    /// Adds an operation with random arrays of these roles, rows and columns. Returns the index of
-    /// its value.
+    /// Adds an operation to the graph. `arrays` lists the roles, rows and columns of its constant
+    /// arrays, which get random numbers. Returns the index of the operation's value.
     pub(crate) fn push(
         &mut self,
         op: Op,
@@ -44,7 +45,8 @@ impl EdgeGraph {
         let name = format!("{}[{}]", op.name(), self.graph.nodes.len());
         let value = self.graph.push(name, op, inputs, arrays)?;
         for &(role, rows, cols) in arrays {
-            // With these weights a sum of products is about as large as the inputs of the layer.
+            // With weights of this size, a sum of products is about as large as the inputs of the
+            // layer.
             let size = if role == Role::Weights {
                 (3.0 / cols as f32).sqrt()
             } else {
@@ -68,7 +70,7 @@ impl EdgeGraph {
         self.push(Op::Convolution { window, groups }, &[value], &arrays)
     }
 
-    /// Adds a convolution of 3x3 that keeps the size of the image.
+    /// Adds a 3×3 convolution whose result has the height and the width of the image.
     fn same(&mut self, value: usize, outputs: usize) -> Result<usize, String> {
         self.convolution(value, outputs, window((3, 3), 1, 1, 1), 1)
     }
@@ -134,8 +136,8 @@ impl EdgeGraph {
         self.push(Op::Affine, &[value], &arrays)
     }
 
-    /// Adds a resampling to `size` rows and columns with random taps. A single tap has weight 1,
-    /// and some of several have weight 0.
+    /// Adds a resampling with random taps to `height` rows and `width` columns. A row or column
+    /// with one tap has weight 1. Where there are several taps, some have weight 0.
     fn resample(
         &mut self,
         value: usize,
@@ -166,8 +168,8 @@ impl EdgeGraph {
         Ok(value)
     }
 
-    /// Adds the product of two parts of the graph's input, a vector. The parts become g × m × k and
-    /// g × k × n, or g × n × k with `transposed`.
+    /// Adds the product of two slices of the graph's input, which is a vector. The slices are
+    /// reshaped to g × m × k and g × k × n, or g × n × k with `transposed`.
     fn product(&mut self, [g, m, k, n]: [usize; 4], transposed: bool) -> Result<usize, String> {
         let a = self.slice(0, Axis::C, 0, g * m * k)?;
         let a = self.push(Op::Reshape(shape(g, m, k)), &[a], &[])?;
@@ -181,9 +183,9 @@ impl EdgeGraph {
         self.push(Op::Product { transposed }, &[a, b], &[])
     }
 
-    /// Cuts heads out of an image whose rows are tokens, from channel `first` on. `of` is the
-    /// number of heads and the channels of each. The result has the shape heads × tokens ×
-    /// channels.
+    /// Cuts the heads of attention out of an image whose rows are tokens. The heads begin at
+    /// channel `first`. `of` is the number of heads and the channels of each head. The result has
+    /// the shape heads × tokens × channels.
     fn heads(&mut self, value: usize, first: usize, of: [usize; 2]) -> Result<usize, String> {
         let ([heads, size], Shape { h, .. }) = (of, self.shape(value));
         let value = self.slice(value, Axis::C, first, heads * size)?;
@@ -191,7 +193,8 @@ impl EdgeGraph {
         self.push(TURNED, &[value], &[])
     }
 
-    /// Adds attention between the tokens of a value whose channels are queries, keys and values.
+    /// Adds attention between the tokens of a value. Its channels are the queries of all heads,
+    /// then the keys, then the values.
     fn attention(&mut self, value: usize, of @ [heads, size]: [usize; 2]) -> Result<usize, String> {
         let all = heads * size;
         let queries = self.heads(value, 0, of)?;
@@ -208,7 +211,7 @@ impl EdgeGraph {
         self.push(Op::Reshape(shape(all, h, 1)), &[mixed], &[])
     }
 
-    /// Adds an operation with an array for each role.
+    /// Adds an operation with one constant array for each role in `arrays`.
     pub(crate) fn of_channels(
         &mut self,
         op: Op,
@@ -216,7 +219,7 @@ impl EdgeGraph {
         arrays: &[Role],
     ) -> Result<usize, String> {
         let shape = self.shape(value);
-        // By chance, an array has a number per channel or one per element.
+        // A random choice decides if the array has one number per channel or one per element.
         let mut size = || {
             if self.random.below(2) == 0 {
                 shape.c
@@ -253,15 +256,16 @@ const fn shape(c: usize, h: usize, w: usize) -> Shape {
     Shape { c, h, w }
 }
 
-/// Swaps the rows and the columns of a value.
+/// The operation that swaps the rows and the columns of a value.
 const TURNED: Op = Op::Transpose([Axis::C, Axis::X, Axis::Y]);
 
-/// Graphs with their names in messages.
+/// Graphs for tests, each with a name for messages.
 #[derive(Default)]
 struct EdgeCases(Vec<(&'static str, EdgeGraph)>);
 
 impl EdgeCases {
-    /// Adds a case. `make` returns the graph's last value. The seed is the number of the case.
+    /// Adds a graph that `make` builds and whose last value `make` returns. The random seed is the
+    /// number of graphs so far plus 1.
     fn add(
         &mut self,
         name: &'static str,
@@ -275,7 +279,7 @@ impl EdgeCases {
     }
 }
 
-/// Returns graphs of one operation, or of a few that belong together, with names for messages.
+/// Returns named graphs that each have one operation, or a few operations that belong together.
 pub(crate) fn single() -> Vec<(&'static str, EdgeGraph)> {
     let mut cases = EdgeCases::default();
     convolutions(&mut cases);
@@ -294,7 +298,7 @@ pub(crate) fn single() -> Vec<(&'static str, EdgeGraph)> {
     graphs
 }
 
-/// A window of [`convolutions`] whose size, stride and border differ between rows and columns.
+/// A window whose size, stride and border differ between rows and columns.
 const UNEVEN: Window = Window {
     size: (2, 3),
     stride: (1, 2),
@@ -399,7 +403,8 @@ fn pools(cases: &mut EdgeCases) {
 fn functions(cases: &mut EdgeCases) {
     let image = shape(3, 4, 5);
     for activation in Activation::ALL {
-        // Logarithm, root and reciprocal get positive numbers: the exponentials of the input.
+        // Logarithm, square root and reciprocal need positive numbers, so they get the exponentials
+        // of the input.
         let of = |g: &mut EdgeGraph| match activation {
             Activation::Math(Math::Log | Math::Sqrt | Math::Reciprocal) => {
                 g.activation(0, Activation::Math(Math::Exp))
@@ -427,7 +432,7 @@ fn functions(cases: &mut EdgeCases) {
 fn combinations(cases: &mut EdgeCases) {
     for arithmetic in Arithmetic::ALL {
         cases.add("combined with itself", shape(3, 2, 5), |g| {
-            // The divisor stays away from zero.
+            // Clipping to 0.5 … 2 keeps the divisor of a division away from zero.
             let gentle = Activation::Clip {
                 low: Float::new(0.5),
                 high: Float::new(2.0),
@@ -478,8 +483,9 @@ fn slices(cases: &mut EdgeCases) {
             g.push(Op::Concat(axis), &[sum, high, low], &[])
         });
     }
-    // If few elements are outside of the slice (n = 9), its layer reads the whole vector, with
-    // weights of 0 for them. Otherwise the program copies the slice (n = 100).
+    // If the vector has few elements outside of the slice (n = 9), the layer reads the whole
+    // vector. Its weights are 0 for elements outside of the slice. Otherwise (n = 100) the program
+    // copies the slice.
     for n in [9, 100] {
         cases.add("slices of a vector", shape(n, 1, 1), |g| {
             let first = g.slice(0, Axis::C, 0, 4)?;
@@ -500,7 +506,7 @@ fn slices(cases: &mut EdgeCases) {
     }
 }
 
-/// Adds cases of padding with unequal borders, and of both kinds of softmax.
+/// Adds graphs with unequally padded values, and graphs with both kinds of softmax.
 fn softmaxes(cases: &mut EdgeCases) {
     let value = Float::new(0.25);
     for (name, before, behind) in [
@@ -592,7 +598,7 @@ fn residuals(cases: &mut EdgeCases) {
     });
 }
 
-/// Residuals whose added value is not laid out as the result.
+/// Adds residuals (sums of two values) where one operand has a different row map than the result.
 fn residuals_of_parts(cases: &mut EdgeCases) {
     use Arithmetic::Add;
     cases.add("residual of a slice", shape(5, 4, 4), |g| {
@@ -652,7 +658,8 @@ fn resamplings(cases: &mut EdgeCases) {
     });
 }
 
-/// Products whose sizes are just below, at or above those of vectors and of blocks of rows.
+/// Adds products whose sizes are just below, at or above the length of a vector or the number of
+/// rows in a block.
 fn products(cases: &mut EdgeCases) {
     for (name, sizes) in [
         ("product of two numbers", [1, 1, 1, 1]),
@@ -674,7 +681,8 @@ fn products(cases: &mut EdgeCases) {
     }
 }
 
-/// Products whose operands are views of other values, or read by other operations.
+/// Adds products whose operands are views of other values, such as transpositions, and products
+/// that other operations read.
 fn products_of_parts(cases: &mut EdgeCases) {
     cases.add("attention", shape(18, 7, 1), |g| g.attention(0, [3, 2]));
     cases.add("attention of a layer", shape(5, 20, 1), |g| {
@@ -712,7 +720,7 @@ fn products_of_parts(cases: &mut EdgeCases) {
     );
 }
 
-/// Builds a graph of random operations that ends in an affine layer.
+/// Builds a random graph of several operations. Its last operation is an affine layer.
 pub(crate) fn random(seed: u64) -> EdgeGraph {
     let mut g = EdgeGraph::new(shape(1, 1, 1), seed);
     let (c, height, width) = (
@@ -749,7 +757,8 @@ fn random_window(g: &mut EdgeGraph, shape: Shape) -> Window {
     }
 }
 
-/// Adds a random operation on `value`. An operation that does not fit the value is an error.
+/// Adds a random operation that reads `value`. Returns an error if the operation does not fit the
+/// shape of `value`.
 fn random_node(g: &mut EdgeGraph, value: usize) -> Result<usize, String> {
     let s = g.shape(value);
     let window = random_window(g, s);
@@ -767,7 +776,8 @@ fn random_node(g: &mut EdgeGraph, value: usize) -> Result<usize, String> {
             g.push(Op::Pool { kind, window }, &[value], &[])
         }
         6 => {
-            // The first 17 functions, because the others have steps or no limit on the slope.
+            // Only the first 17 activations are used. The others have steps or an unbounded slope,
+            // so no bound on their errors is known.
             let activation = Activation::ALL[g.random.below(17)];
             g.activation(value, activation)
         }
@@ -812,7 +822,8 @@ fn random_node(g: &mut EdgeGraph, value: usize) -> Result<usize, String> {
     }
 }
 
-/// Cuts `value` in two and changes one part. Joins both parts again, or drops one.
+/// Cuts `value` into two slices and applies ReLU to the second. Then either concatenates both
+/// slices or drops the first.
 fn random_slices(g: &mut EdgeGraph, value: usize) -> Result<usize, String> {
     let axis = [Axis::C, Axis::Y, Axis::X][g.random.below(3)];
     let all = g.shape(value).along(axis);

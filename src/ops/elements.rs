@@ -1,10 +1,11 @@
-//! Element-wise operations: scale, PReLU, operations on two values, and softmax over channels.
+//! Element-wise operations: scale, PReLU, operations on two values. Also the softmax over channels.
 
 use super::shaped;
 use crate::ir::graph::Shape;
 use crate::ir::op::{Arithmetic, SoftmaxOf};
 
-/// The shape rule of operations with arrays that have a number per channel or per element.
+/// Returns the shape of an operation whose constant arrays have one number per channel or per
+/// element.
 pub(super) fn scaled(
     inputs: &[Shape],
     tensors: &[(usize, usize)],
@@ -44,7 +45,8 @@ pub(super) fn combined(inputs: &[Shape]) -> Result<Shape, String> {
     Ok(a)
 }
 
-/// The number for element `i` from an array with one per channel or per element.
+/// Returns the number that element `i` uses from an array with one number per channel or one per
+/// element.
 fn at(array: &[f32], shape: Shape, i: usize) -> f64 {
     f64::from(if array.len() == shape.c {
         array[i / (shape.h * shape.w)]
@@ -53,8 +55,8 @@ fn at(array: &[f32], shape: Shape, i: usize) -> f64 {
     })
 }
 
-/// x · factor + summand. Without a summand, all engines round the product to the same float. A
-/// rounding to whole numbers behind it needs that float, so it is the result.
+/// Returns x · factor + summand. If the summand is 0, the product is rounded to f32, because all
+/// engines round it so. A later rounding to whole numbers depends on that float.
 pub(crate) fn linear(x: f64, factor: f64, summand: f64) -> f64 {
     let product = x * factor;
     match summand == 0.0 && product.abs() <= f32::MAX.into() {

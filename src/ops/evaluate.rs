@@ -1,4 +1,4 @@
-//! Computes graphs and networks in float64, the reference for every engine.
+//! Computes graphs and networks in float64. The results are the reference for every engine.
 
 use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
 use crate::ir::network::Network;
@@ -6,27 +6,29 @@ use crate::ir::op::Op;
 use crate::ir::view::RowMap;
 use std::borrow::Cow;
 
-/// A value of one record, just computed.
+/// A value of one record, passed to the caller's function as soon as it is computed.
 pub(crate) struct Computed<'c> {
     pub(crate) record: usize,
-    /// The index in `Graph::values`.
+    /// The index of the computed value in `Graph::values`.
     pub(crate) value: usize,
-    /// The node that computed the value. `None` for an input.
+    /// The index of the node that computed the value. `None` for an input of the network.
     pub(crate) node: Option<usize>,
     pub(crate) numbers: &'c mut [f64],
-    /// The operands of the node that has computed the value, with shapes. Empty for an input.
+    /// The operands of the node that computed the value, with their shapes. Empty for an input of
+    /// the network.
     pub(crate) operands: &'c [(&'c [f64], Shape)],
-    /// The arrays of this node, such as weights.
+    /// The constant arrays of the node that computed the value, such as weights. Empty for an input
+    /// of the network.
     pub(crate) arrays: &'c [&'c [f32]],
 }
 
 impl Graph {
-    /// Adds a node with arrays of the given role, rows and columns. Arrays of an element-wise
-    /// operation have a number per channel or per element. The new value becomes the graph's
-    /// output. Returns the index of the value.
+    /// Adds a node that reads `inputs` and has constant arrays with the given roles, rows and
+    /// columns. The arrays of an element-wise operation have one number per channel or per element.
+    /// The node's value becomes the output of the graph. Returns the index of the value.
     ///
     /// # Errors
-    /// The shapes do not fit each other, or the value is too large.
+    /// The shapes do not fit each other, or the value has too many elements.
     pub(crate) fn push(
         &mut self,
         name: impl Into<Cow<'static, str>>,
@@ -41,10 +43,11 @@ impl Graph {
         self.push_mapped(name, op, inputs, &tensors)
     }
 
-    /// Adds a node as [`Graph::push`] does. A map says which number of its array each element uses.
+    /// Adds a node as [`Graph::push`] does. An array may have a map that gives, for each element of
+    /// the value, the index of its number in the array.
     ///
     /// # Errors
-    /// A map does not fit, or an error of [`Graph::push`].
+    /// A map does not fit its array or the value, or an error of [`Graph::push`].
     pub(crate) fn push_mapped(
         &mut self,
         name: impl Into<Cow<'static, str>>,
@@ -102,7 +105,8 @@ impl Graph {
         Ok(output)
     }
 
-    /// Returns the arrays of a node. Arrays of an element-wise operation have a number per element.
+    /// Returns the constant arrays of a node. An array with a map is expanded to one number per
+    /// element.
     pub(crate) fn arrays<'t>(&self, node: &Node, tensors: &'t [Vec<f32>]) -> Vec<Cow<'t, [f32]>> {
         let array = |&t: &usize| match self.tensors[t].map {
             Some(map) if !map.is_plain() => Cow::Owned(map.rows().map(|i| tensors[t][i]).collect()),
@@ -111,16 +115,17 @@ impl Graph {
         node.tensors.iter().map(array).collect()
     }
 
-    /// The floating-point operations of node `i` for one record.
+    /// The floating-point operations of node `i` of the graph for one record.
     pub(crate) fn flop(&self, i: usize) -> u64 {
         let node = &self.nodes[i];
         let shapes: Vec<Shape> = node.inputs.iter().map(|&v| self.values[v].shape).collect();
         node.op.flop(&shapes, self.values[node.output].shape)
     }
 
-    /// Computes one record. `tensors` has the numbers of `Graph::tensors`. Element i of the result
-    /// is the value `Graph::values[i]`, but empty if a node reads the value and it is no output.
-    /// `seen` is called with the index and the numbers of every value.
+    /// Computes all values of the graph for one record. `tensors` has the numbers of
+    /// `Graph::tensors`. Element i of the result is value i of the graph. It is empty if a node
+    /// reads the value and the value is no output. `seen` is called with the index and the numbers
+    /// of each value.
     pub(crate) fn evaluate(
         &self,
         tensors: &[Vec<f32>],
@@ -133,14 +138,16 @@ impl Graph {
         .swap_remove(0)
     }
 
-    /// Computes several records as [`Graph::evaluate`] does. `seen` may change the numbers.
+    /// Computes several records as [`Graph::evaluate`] does. `seen` may change the numbers of each
+    /// value before other nodes read them.
     pub(super) fn evaluate_all(
         &self,
         tensors: &[Vec<f32>],
         inputs: Vec<Vec<f64>>,
         mut seen: impl FnMut(Computed<'_>),
     ) -> Vec<Vec<Vec<f64>>> {
-        // For each value that is no output, the last node that reads it and so frees it.
+        // For each value, the last node that reads it. After that node the value is dropped. `None`
+        // for an output, which is kept.
         let mut last = vec![None; self.values.len()];
         for (i, node) in self.nodes.iter().enumerate() {
             node.inputs.iter().for_each(|&v| last[v] = Some(i));
@@ -196,13 +203,13 @@ impl Graph {
     }
 }
 
-/// Returns true for a finite number that is beyond the range of f32.
+/// Returns true if a number is finite, but too large for f32.
 fn leaves_f32(x: f64) -> bool {
     x.is_finite() && x.abs() > f32::MAX.into()
 }
 
-/// The most numbers that the values of records computed together may have: 64 MB. One record may
-/// have more.
+/// The most numbers that all values of the records that are computed together may have. In float64
+/// these are 64 MB. A single record may have more.
 const AT_A_TIME: usize = 1 << 23;
 
 impl Network {
@@ -214,8 +221,9 @@ impl Network {
             .sum()
     }
 
-    /// Scales raw inputs, rounds them to floats as the reading of records does, and puts them into
-    /// the order of the graph. Numbers beyond the range of f32 stay as they are.
+    /// Turns a raw record into the input of the graph. Scales its numbers, rounds them to f32 as
+    /// the program does, and puts them into the graph's order. Numbers too large for f32 are not
+    /// rounded.
     pub(crate) fn graph_input(&self, raw: &[f64]) -> Vec<f64> {
         let mut input = vec![0.0; raw.len()];
         for (i, &x) in raw.iter().enumerate() {
@@ -226,15 +234,16 @@ impl Network {
         input
     }
 
-    /// Computes the scores of one record from raw inputs. They are NaN if any value on the way is
-    /// beyond the range of f32, because every engine refuses such a record. An infinite value does
-    /// not count, because a constant may be infinite.
+    /// Computes the scores of one record from raw inputs. All scores are NaN if any value of the
+    /// graph has a finite number too large for f32, because every engine refuses such a record. An
+    /// infinite number is allowed, because constants may be infinite.
     pub(crate) fn scores(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Vec<f64> {
         self.scores_of_inputs(tensors, vec![self.graph_input(raw)], &mut |_| {})
             .swap_remove(0)
     }
 
-    /// Computes the scores of several records from inputs that are scaled and in the graph's order.
+    /// Computes the scores of several records. The inputs are already scaled and in the graph's
+    /// order.
     fn scores_of_inputs(
         &self,
         tensors: &[Vec<f32>],
@@ -257,8 +266,8 @@ impl Network {
         values.into_iter().zip(overflows).map(of).collect()
     }
 
-    /// Returns the name of the first value with a finite number beyond the range of f32, and the
-    /// number.
+    /// Returns the name of the first value that has a finite number too large for f32, and that
+    /// number. `None` if all numbers fit f32.
     pub(crate) fn overflow(&self, tensors: &[Vec<f32>], raw: &[f64]) -> Option<(&str, f64)> {
         let mut found = None;
         self.graph
@@ -269,13 +278,14 @@ impl Network {
         found.map(|(value, x)| (&*self.graph.values[value].name, x))
     }
 
-    /// Computes the [`scores`](Self::scores) of several records, which follow each other in `raw`.
+    /// Computes the [`scores`](Self::scores) of several records. `raw` has their inputs, one record
+    /// after the other.
     pub(crate) fn scores_of_all(&self, tensors: &[Vec<f32>], raw: &[f32]) -> Vec<Vec<f64>> {
         self.scores_and_values(tensors, raw, &mut |_| {})
     }
 
-    /// Computes the scores as [`Network::scores_of_all`] does, and calls `seen` with every value on
-    /// the way.
+    /// Computes the scores as [`Network::scores_of_all`] does, and calls `seen` with every computed
+    /// value of the graph.
     pub(crate) fn scores_and_values(
         &self,
         tensors: &[Vec<f32>],

@@ -1,9 +1,9 @@
-//! The operations of networks: shapes, numbers of floating-point operations, and reference values
-//! in float64.
+//! The definition of each graph operation: the shape of its result, its number of floating-point
+//! operations, and its result in float64.
 //!
-//! The elements of a value are in the order c, y, x, the columns of a convolution's weights in the
-//! order ky, kx, c. `docs/EXTENDING.md`, "A new operation", lists all places that a new operation
-//! touches.
+//! The elements of a value are in the order c, y, x. The columns of a convolution's weights are in
+//! the order ky, kx, c. `docs/EXTENDING.md`, "A new operation", lists all places that a new
+//! operation touches.
 
 mod activation;
 mod affine;
@@ -28,10 +28,11 @@ use crate::ir::graph::Shape;
 use crate::ir::op::Op;
 
 impl Op {
-    /// Returns the shape of the result. `tensors` has the rows and columns of each array.
+    /// Returns the shape of the operation's result. `tensors` has the rows and columns of each
+    /// constant array.
     ///
     /// # Errors
-    /// The shapes do not fit each other. The text says what was expected and found.
+    /// The shapes do not fit each other. The message says what was expected and found.
     pub(crate) fn shape(
         self,
         inputs: &[Shape],
@@ -71,8 +72,8 @@ impl Op {
         }
     }
 
-    /// The floating-point operations of one record. As in the thesis, biases, activations and other
-    /// element-wise operations do not count.
+    /// The floating-point operations for one record. As in the thesis, biases, activations and
+    /// other element-wise operations do not count.
     pub(crate) fn flop(self, inputs: &[Shape], output: Shape) -> u64 {
         match self {
             Op::Affine => affine::flop(inputs, output),
@@ -95,8 +96,9 @@ impl Op {
         }
     }
 
-    /// Computes the results of several records in float64. Each record has its inputs with their
-    /// shapes, and `output` is the shape of a result. Weights are read once for all records.
+    /// Computes the results for several records in float64. Each record has the operation's inputs
+    /// with their shapes. `output` is the shape of the result. The weights are read once for all
+    /// records.
     pub(crate) fn references(
         self,
         records: &[Vec<(&[f64], Shape)>],
@@ -124,7 +126,7 @@ impl Op {
         }
     }
 
-    /// Computes the result of one record in float64. `output` is its shape.
+    /// Computes the result for one record in float64. `output` is the shape of the result.
     pub(crate) fn reference(
         self,
         inputs: &[(&[f64], Shape)],
@@ -160,7 +162,8 @@ impl Op {
     }
 }
 
-/// Computes the elements of a value of this shape, in order. `element` gets c, y and x.
+/// Computes a value of this shape element by element, in the order c, y, x. `element` returns the
+/// element at (c, y, x).
 fn shaped(shape: Shape, element: impl Fn(usize, usize, usize) -> f64) -> Vec<f64> {
     let Shape { h, w, .. } = shape;
     (0..shape.len())

@@ -5,7 +5,7 @@ use crate::ir::graph::Shape;
 use crate::ir::op::{Axis, Padding};
 
 impl Shape {
-    /// The size along an axis.
+    /// The number of elements of the shape along an axis.
     pub(crate) fn along(self, axis: Axis) -> usize {
         match axis {
             Axis::C => self.c,
@@ -14,12 +14,12 @@ impl Shape {
         }
     }
 
-    /// The distance between neighbouring elements along c, y and x.
+    /// The distance, in elements, between neighbours along c, y and x in a value of this shape.
     fn steps(self) -> [usize; 3] {
         [self.h * self.w, self.w, 1]
     }
 
-    /// Returns the shape with another size along an axis.
+    /// Returns the shape with `n` elements along an axis.
     pub(crate) fn with(mut self, axis: Axis, n: usize) -> Shape {
         match axis {
             Axis::C => self.c = n,
@@ -89,7 +89,8 @@ pub(super) fn transposed(input: Shape, axes: [Axis; 3]) -> Result<Shape, String>
 
 pub(super) fn concat(inputs: &[(&[f64], Shape)], axis: Axis, output: Shape) -> Vec<f64> {
     let mut result = Vec::with_capacity(output.len());
-    // The elements along the axis and all inner axes are contiguous.
+    // The elements along the axis and along all axes inside it are contiguous, so they are copied
+    // as one piece.
     let piece = |shape: Shape| shape.along(axis) * output.steps()[axis as usize];
     for i in 0..output.len() / piece(output) {
         for &(values, shape) in inputs {
@@ -115,7 +116,7 @@ pub(super) fn pad(
     let [channels, top, left] = padding.before;
     shaped(output, |c, y, x| {
         // Indices in the border before the value wrap around to huge numbers. So one comparison
-        // finds them and those in the border behind the value.
+        // recognizes elements in the border on either side of the value.
         let (c, y, x) = (
             c.wrapping_sub(channels),
             y.wrapping_sub(top),
@@ -137,8 +138,8 @@ pub(super) fn transpose(
     stepped(values, axes.map(|a| from.steps()[a as usize]), output)
 }
 
-/// Returns a value of shape `output` whose neighbours along c, y and x have distances `steps` in
-/// `values`.
+/// Returns a value of shape `output` whose elements are read from `values`. Neighbours along c, y
+/// and x are `steps` elements apart in `values`.
 fn stepped(values: &[f64], steps: [usize; 3], output: Shape) -> Vec<f64> {
     shaped(output, |c, y, x| {
         values[c * steps[0] + y * steps[1] + x * steps[2]]

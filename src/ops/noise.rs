@@ -1,9 +1,9 @@
-//! How far scores may be off because f32 rounds every sum on the way. Long sums whose terms cancel,
-//! and functions such as a softmax of large numbers, lose more digits than others.
+//! Estimates how much the scores of a network change because f32 rounds every sum. Long sums whose
+//! terms cancel lose many digits, and so do functions such as a softmax of large numbers.
 //!
-//! The estimate is that of stochastic arithmetic (Vignes, A stochastic arithmetic for reliable
-//! scientific computation, 1993): the network is computed in float64, and each value on the way is
-//! moved at random by as much as f32 may have rounded it.
+//! The method is stochastic arithmetic (Vignes, A stochastic arithmetic for reliable scientific
+//! computation, 1993). The network is computed in float64. Each intermediate value is changed at
+//! random by as much as f32 may have rounded it.
 
 use super::bound::excess;
 use super::evaluate::Computed;
@@ -12,19 +12,19 @@ use crate::ir::graph::Shape;
 use crate::ir::network::Network;
 use crate::ir::op::Op;
 
-/// Half the distance from 1 to the next f32.
+/// Half the distance from 1 to the next f32: the largest relative error of rounding to f32.
 const UNIT: f64 = 1.0 / (1u64 << 24) as f64;
 
-/// The largest number of records that are computed with random rounding.
+/// The number of records that the estimate computes with random rounding, at most.
 const RECORDS: usize = 4;
 
-/// A single engine may be further off than a random rounding by this factor.
+/// The factor by which an engine's error may exceed the error of a random trial.
 const SPREAD: f64 = 4.0;
 
 impl Network {
-    /// Estimates the largest difference of the first records' scores that rounding to f32 makes, in
-    /// units of [`score_bound`](super::bound::score_bound). `raw` has raw inputs, and `scores` the
-    /// scores in float64.
+    /// Estimates the largest error that f32 rounding causes in the scores of the first records. The
+    /// result is a multiple of [`score_bound`](super::bound::score_bound). `raw` has raw inputs,
+    /// and `scores` the scores in float64.
     pub(crate) fn noise(&self, tensors: &[Vec<f32>], raw: &[f32], scores: &[f32]) -> f64 {
         let records = (raw.len() / self.width.max(1)).min(RECORDS);
         let inputs = raw.chunks_exact(self.width.max(1)).take(records);
@@ -52,9 +52,9 @@ impl Network {
         SPREAD * off.fold(0.0, f64::max)
     }
 
-    /// Moves the numbers that a node has computed at random: by a few roundings of their own, and
-    /// by those of their sums. Numbers that f32 holds exactly stay, as whole numbers in front of a
-    /// `Floor` do.
+    /// Changes the numbers that a node has computed at random. A number changes by a few of its own
+    /// f32 roundings, and by the roundings of its sum. Numbers that f32 represents exactly stay,
+    /// for example whole numbers before a `Floor`.
     fn disturb(&self, node: usize, computed: Computed<'_>, random: &mut Random) {
         let (op, shape) = (
             self.graph.nodes[node].op,
@@ -87,9 +87,8 @@ impl Network {
     }
 }
 
-/// Returns the sum of the squared terms for each number of the result, for an operation that adds
-/// up products. Then a sum of n terms with random signs is off by about √(n / 2 · sum of squares)
-/// roundings.
+/// For an operation that adds up products, returns the sum of the squared terms of each result. A
+/// sum of n terms with random signs is off by about √(n / 2 · sum of squares) roundings.
 fn squares(op: Op, computed: &Computed<'_>, shape: Shape) -> Option<Vec<f64>> {
     let squared = |numbers: &[f64]| numbers.iter().map(|x| x * x).collect::<Vec<f64>>();
     let operands: Vec<Vec<f64>> = computed.operands.iter().map(|(x, _)| squared(x)).collect();
@@ -112,7 +111,8 @@ mod tests {
     use crate::baked;
     use crate::ir::graph::{Graph, Role};
 
-    /// Returns the noise of two layers. The second subtracts two numbers that grow with `size`.
+    /// Returns the noise of a network with two affine layers. The second layer subtracts two equal
+    /// numbers, whose size is proportional to `size`.
     fn noise(size: f32) -> f64 {
         let mut graph = Graph::new(Shape::vector(1));
         let arrays = [(Role::Weights, 2, 1), (Role::Biases, 2, 1)];

@@ -1,4 +1,4 @@
-//! The maximum or the mean of each window, channel by channel.
+//! Pooling: the maximum or the mean of each window of an image, channel by channel.
 
 use super::shaped;
 use crate::ir::graph::Shape;
@@ -10,8 +10,9 @@ pub(super) fn shape(inputs: &[Shape], window: &Window) -> Result<Shape, String> 
     };
     let (h, w) = window.output(input)?;
     let output = Shape { h, w, ..input };
-    // All windows of a row have the same rows of the image, and all windows of a column the same
-    // columns. So the first row and column of windows show if any window is empty.
+    // A window is empty if all its pixels are outside of the image. Windows side by side cover the
+    // same rows, and windows below each other the same columns. So checking the first row and the
+    // first column of windows is enough.
     let empty = |&(y, x): &(usize, usize)| window.inside(input, (y, x)).next().is_none();
     let mut all = (0..h).map(|y| (y, 0)).chain((0..w).map(|x| (0, x)));
     match all.find(empty) {
@@ -22,7 +23,8 @@ pub(super) fn shape(inputs: &[Shape], window: &Window) -> Result<Shape, String> 
     }
 }
 
-/// The floating-point operations: one per element of a window, a maximum or an addition.
+/// The floating-point operations of a pooling for one record. Each element of a window counts as
+/// one maximum or one addition.
 pub(super) fn flop(output: Shape, window: &Window) -> u64 {
     (output.len() * window.elements()) as u64
 }

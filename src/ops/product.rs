@@ -1,9 +1,9 @@
-//! The matrix products of two values, one for each group.
+//! Matrix products of two computed values, one product for each group (channel).
 
 use crate::ir::graph::Shape;
 
-/// The shape rule. Both values have the same groups (channels), and as many terms along the common
-/// dimension.
+/// Returns the shape of the product. Both values must have as many groups (channels), and the same
+/// number of terms along the common dimension.
 pub(super) fn shape(inputs: &[Shape], transposed: bool) -> Result<Shape, String> {
     let &[a, b] = inputs else {
         return Err(format!("a product has two inputs, found {}", inputs.len()));
@@ -25,7 +25,8 @@ pub(super) fn shape(inputs: &[Shape], transposed: bool) -> Result<Shape, String>
     .bounded()
 }
 
-/// The floating-point operations: a multiply-add, which is two, for each term of an element.
+/// The floating-point operations of the product for one record: two for each term of each element,
+/// a multiplication and an addition.
 pub(super) fn flop(a: Shape, output: Shape) -> u64 {
     2 * output.len() as u64 * a.w as u64
 }

@@ -1,27 +1,28 @@
-//! Matrix products in float64, in tiles that stay in registers. Every sum adds its terms in their
-//! order, so results are the same to the bit on every machine.
+//! Matrix products in float64, computed in tiles that stay in registers. Every sum adds its terms
+//! in the same order, so all machines compute the same bits.
 
 use crate::wide::{WideWork, widest};
 
-/// Rows of a tile, and of a panel of weights.
+/// The number of rows in a tile of the result and in a panel of weights.
 const ROWS: usize = 4;
 
-/// Columns of a tile. The sums of four rows fill half of AVX's registers.
+/// The number of columns in a tile of the result. The sums of its four rows fill half of AVX's
+/// registers.
 const COLUMNS: usize = 8;
 
-/// The most numbers that are packed at a time, unless [`COLUMNS`] columns have more. They fit a
-/// core's second-level cache.
+/// The most numbers of the right operand that are packed at a time, so that they fit a core's
+/// second-level cache. If [`COLUMNS`] columns have more numbers, they are still packed together.
 const LAID_DOWN: usize = 1 << 14;
 
-/// Weights in panels of [`ROWS`] rows. The numbers of a column of a panel are contiguous, and zeros
-/// pad the last panel.
+/// A matrix of weights in panels of [`ROWS`] rows. Each column of a panel is contiguous. The last
+/// panel is padded with rows of zeros.
 pub(crate) struct Panels {
     depth: usize,
     numbers: Vec<f64>,
 }
 
 impl Panels {
-    /// Packs a matrix with rows of `depth` numbers.
+    /// Packs a row-major matrix whose rows have `depth` numbers.
     pub(crate) fn new(weights: &[f32], depth: usize) -> Panels {
         let rows = weights.len() / depth.max(1);
         let mut numbers = vec![0.0; rows.next_multiple_of(ROWS) * depth];
@@ -33,9 +34,9 @@ impl Panels {
         Panels { depth, numbers }
     }
 
-    /// Adds the products with `count` columns to `sums`, which has a row for each row of the
-    /// weights. `lay` writes a range of columns into a matrix: number k of each column into row k.
-    /// Its second argument is the length of a row.
+    /// Multiplies the weights by a matrix of `count` columns and adds the result to `sums`, which
+    /// is row-major. `lay` writes a range of that matrix's columns into a row-major buffer. The
+    /// second argument of `lay` is the length of the buffer's rows.
     pub(crate) fn add(
         &self,
         count: usize,
@@ -70,12 +71,12 @@ impl Panels {
     }
 }
 
-/// The products of all panels with a range of columns.
+/// The work of multiplying all panels of weights by a range of columns.
 struct ColumnBlock<'b> {
     panels: &'b Panels,
-    /// The columns in groups of [`COLUMNS`]. A group has its rows one after the other.
+    /// The columns of the range in groups of [`COLUMNS`]. Each group is a row-major matrix.
     blocks: &'b [f64],
-    /// The range among all `count` columns.
+    /// The range of columns, counted among all `count` columns of the matrix.
     columns: std::ops::Range<usize>,
     count: usize,
     sums: &'b mut [f64],
@@ -103,7 +104,7 @@ impl WideWork for ColumnBlock<'_> {
     }
 }
 
-/// Adds the products of a panel with a group of columns.
+/// Adds the product of a panel of weights and a group of columns to a tile of sums.
 #[inline(always)]
 fn sum(panel: &[f64], block: &[f64], mut tile: [[f64; COLUMNS]; ROWS]) -> [[f64; COLUMNS]; ROWS] {
     for (w, x) in panel.chunks_exact(ROWS).zip(block.chunks_exact(COLUMNS)) {
@@ -119,8 +120,8 @@ fn sum(panel: &[f64], block: &[f64], mut tile: [[f64; COLUMNS]; ROWS]) -> [[f64;
     tile
 }
 
-/// Multiplies a matrix by one column. Several rows are summed in turn, so that no addition waits
-/// for the one before it.
+/// Multiplies a row-major matrix by one column. Eight rows are summed side by side, so that no
+/// addition waits for the one before it.
 pub(crate) fn with_one(weights: &[f32], column: &[f64]) -> Vec<f64> {
     const SIDE: usize = 8;
     let depth = column.len().max(1);

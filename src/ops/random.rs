@@ -1,6 +1,6 @@
-//! Random inputs for checks. The generator is not fit for secrets.
+//! Random numbers for the inputs of tests and checks. The generator is not fit for secrets.
 
-/// A small random generator (xorshift64*).
+/// A small generator of random numbers (xorshift64*).
 pub(crate) struct Random {
     state: u64,
 }
@@ -17,7 +17,7 @@ impl Random {
         (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
     }
 
-    /// Returns a generator of another sequence, seeded by this one.
+    /// Returns a new generator for another sequence of numbers. Its seed comes from this generator.
     pub(crate) fn split(&mut self) -> Random {
         let (high, low) = (u64::from(self.next()), u64::from(self.next()));
         Random::new(high << 32 | low)
@@ -32,7 +32,7 @@ impl Random {
         (self.next() >> 24) as u8
     }
 
-    /// Returns a number from 0 to `n` − 1.
+    /// Returns a whole number from 0 to `n` − 1.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         self.next() as usize % n.max(1)
     }

@@ -1,10 +1,12 @@
-//! A sparse, separable and linear resampling of the rows and the columns of an image.
+//! Linear resamplings of the rows and the columns of an image, such as bilinear resizing. Each axis
+//! has its own few weights.
 
 use super::shaped;
 use crate::ir::graph::Shape;
 use crate::ir::taps::{MOST_TAPS, Tap, Taps};
 
-/// The shape rule of a resampling to `height` rows and `width` columns.
+/// Returns the shape of a resampling to `height` rows and `width` columns, or an error if its taps
+/// do not fit.
 pub(super) fn shape(
     inputs: &[Shape],
     tensors: &[(usize, usize)],
@@ -36,12 +38,13 @@ pub(super) fn shape(
     Ok(output)
 }
 
-/// The floating-point operations: a multiply-add, which is two, for each tap of an element.
+/// The floating-point operations of a resampling for one record: two for each tap of each element,
+/// a multiplication and an addition.
 pub(super) fn flop(output: Shape, (down, along): (usize, usize)) -> u64 {
     2 * (output.len() * down * along) as u64
 }
 
-/// Computes the result in float64. It is NaN everywhere if [`Taps::read`] refuses the array.
+/// Computes a resampling in float64. All results are NaN if [`Taps::read`] refuses the array.
 pub(super) fn reference(
     (values, from): (&[f64], Shape),
     array: &[f32],

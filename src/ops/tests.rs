@@ -1,5 +1,5 @@
-//! Compares operations with their definitions, element by element, with numbers computed by hand,
-//! and with their inverses.
+//! Compares the results of operations, element by element, with their definitions, with numbers
+//! computed by hand, and with the results of inverse operations.
 
 use super::bound::{excess, score_bound, too_close};
 use super::edges::{EdgeGraph, random, single};
@@ -16,12 +16,12 @@ fn shape(c: usize, h: usize, w: usize) -> Shape {
     Shape { c, h, w }
 }
 
-/// The positions (c, y, x) of a value in the order of its elements.
+/// Returns the position (c, y, x) of each element of a value, in the order of the elements.
 fn positions(s: Shape) -> impl Iterator<Item = [usize; 3]> {
     (0..s.c).flat_map(move |c| (0..s.h).flat_map(move |y| (0..s.w).map(move |x| [c, y, x])))
 }
 
-/// Different numbers of both signs, without a pattern along an axis.
+/// Returns `n` different numbers of both signs, without a pattern along any axis.
 fn numbers(n: usize) -> Vec<f64> {
     (0..n)
         .map(|i| ((i * i + 3 * i + 1) % 251) as f64 / 16.0 - 5.0 + i as f64 / 4096.0)
@@ -32,7 +32,7 @@ fn singles(n: usize) -> Vec<f32> {
     numbers(n).into_iter().map(|v| v as f32).collect()
 }
 
-/// The value of an operation without weights.
+/// Computes an operation that has no weights. Returns its result and the shape of the result.
 fn value(op: Op, inputs: &[(&[f64], Shape)]) -> (Vec<f64>, Shape) {
     let shapes: Vec<Shape> = inputs.iter().map(|&(_, shape)| shape).collect();
     let output = op.shape(&shapes, &[]).unwrap();
@@ -48,7 +48,7 @@ fn near(found: &[f64], expected: &[f64]) {
     }
 }
 
-/// The value of a pixel. `None` outside of the image.
+/// Returns the number at position (c, y, x) of an image. `None` outside of the image.
 fn pixel((values, s): (&[f64], Shape), c: usize, y: isize, x: isize) -> Option<f64> {
     let inside = y >= 0 && x >= 0 && (y as usize) < s.h && (x as usize) < s.w;
     inside.then(|| values[s.index(c, y as usize, x as usize)])
@@ -84,8 +84,8 @@ fn windows() -> Vec<Window> {
     ]
 }
 
-/// Elements are sums of products, computed from the definition. Rows and columns have one to three
-/// taps, some of weight 0.
+/// Each element of a resampling is a weighted sum over taps. The test computes these sums from the
+/// definition. Rows and columns have one to three taps, some of weight 0.
 #[test]
 fn resamplings_are_sums_over_taps() {
     let input = shape(2, 4, 3);
@@ -125,7 +125,8 @@ fn resamplings_are_sums_over_taps() {
     }
 }
 
-/// A tap of weight 0 does not read its pixel, and a single tap of weight 1 copies any number.
+/// A tap of weight 0 does not read its pixel, so infinity or NaN there has no effect. A single tap
+/// of weight 1 copies any number, infinity and NaN included.
 #[test]
 fn resamplings_skip_taps_without_weight() {
     let input = shape(1, 1, 3);
@@ -179,7 +180,8 @@ fn resamplings_check_their_array() {
     assert!(op.shape(&[input, input], &[(2, 2)]).is_err());
 }
 
-/// Elements are sums of products, computed from the definition.
+/// Each element of a product is a sum of products. The test computes these sums from the
+/// definition.
 #[test]
 fn products_are_sums_over_the_common_axis() {
     let a = shape(2, 3, 4);
@@ -373,7 +375,8 @@ fn the_largest_of_a_window_with_nan_is_nan() {
     assert_eq!(found, [f64::NEG_INFINITY]);
 }
 
-/// The last window begins inside the image or in the border before it, but never behind it.
+/// The last window may begin inside the image or in the border before it, but not in the border
+/// behind it.
 #[test]
 fn windows_have_the_places_that_fit() {
     let of = |n: usize, window: Window| window.output(shape(1, n, 1)).map(|(h, w)| (h, w == 1));
@@ -396,7 +399,8 @@ fn windows_have_the_places_that_fit() {
         (8, tall(3, 2, 1, (0, 0), true), 4),
         (8, tall(3, 2, 1, (1, 2), false), 5),
         (8, tall(3, 1, 3, (0, 0), false), 2),
-        // A fourth window would begin at row 6, but the image and the border before it have 5 rows.
+        // With `ceil`, a window that begins at row 6 would be the fourth. It is left out, because
+        // the image and the border before it have only 5 rows.
         (4, tall(1, 2, 1, (1, 1), false), 3),
         (4, tall(2, 3, 1, (1, 1), true), 2),
         (4, tall(2, 3, 1, (0, 2), true), 2),
@@ -428,7 +432,7 @@ fn windows_have_the_places_that_fit() {
     );
 }
 
-/// Values of functions at known points. NaN stays NaN.
+/// The functions have the expected values at known points. NaN stays NaN.
 #[test]
 fn activations_have_the_values_of_their_definitions() {
     let elu = Activation::Elu {
@@ -550,7 +554,8 @@ fn activations_have_the_values_of_their_definitions() {
     );
 }
 
-/// The bound of an error holds, and is not much larger than the error at the steepest place.
+/// The bound of an activation's error is never exceeded. It is hardly larger than the error at the
+/// steepest place of the function.
 #[test]
 fn errors_of_activations_are_those_of_their_steepest_place() {
     let mut all = Activation::BEHIND_LAYERS.to_vec();
@@ -593,7 +598,7 @@ fn errors_of_activations_are_those_of_their_steepest_place() {
             "{activation:?}: {steepest}, {said} is said"
         );
         if activation.bounded() {
-            // Values of the function differ by at most 2.
+            // The values of a bounded function differ by at most 2.
             assert!((2.0..2.1).contains(&activation.error(1e9)));
         } else {
             assert!(
@@ -627,7 +632,8 @@ fn bounds_of_scores_grow_with_them() {
     }
 }
 
-/// An array has a number per channel or per element.
+/// The factors and biases of `Scale` and the slopes of PReLU may be given per channel or per
+/// element.
 #[test]
 fn factors_are_of_channels_or_of_values() {
     let s = shape(2, 1, 3);
@@ -700,12 +706,13 @@ fn two_values_are_combined_by_elements_or_by_channels() {
     }
 }
 
-/// The probabilities of a pixel sum to 1, and their ratios are those of the exponentials.
+/// The probabilities of each pixel sum to 1. The ratio of two probabilities is the ratio of the
+/// exponentials of their inputs.
 #[test]
 fn softmax_is_of_the_channels_of_each_pixel() {
     let s = shape(3, 2, 2);
     let mut values = numbers(s.len());
-    // e^x is not finite for these values.
+    // e^x overflows to infinity for numbers of this size.
     values[5] += 1000.0;
     let (linear, _) = value(Op::Softmax(SoftmaxOf::Linear), &[(&values, s)]);
     let (logarithm, _) = value(Op::Softmax(SoftmaxOf::Logarithm), &[(&values, s)]);
@@ -721,7 +728,7 @@ fn softmax_is_of_the_channels_of_each_pixel() {
     }
 }
 
-/// The concatenation of a value's slices is the value.
+/// Cutting a value into slices and concatenating the slices gives the value back.
 #[test]
 fn parts_side_by_side_are_the_whole() {
     let s = shape(4, 3, 5);
@@ -835,7 +842,7 @@ fn graphs_are_evaluated_node_by_node() {
         (both, [3.0, -3.0]),
     ];
     assert_eq!(seen, expected.map(|(value, x)| (value, x.to_vec())));
-    // Values that no later node reads are dropped.
+    // `evaluate` drops the values that no later node reads, and keeps the outputs.
     assert_eq!(values, [vec![], vec![], vec![], vec![3.0, -3.0]]);
     assert_eq!(
         (graph.outputs.to_vec(), graph.flop(0), graph.flop(2)),
@@ -860,7 +867,7 @@ fn graphs_are_evaluated_node_by_node() {
         sides.1
     );
     assert_eq!(refused.unwrap_err(), expected);
-    // NaN counts as a large error.
+    // The number of elements of this shape overflows `usize`.
     assert!(
         Shape {
             c: usize::MAX / 2 + 1,
@@ -872,7 +879,8 @@ fn graphs_are_evaluated_node_by_node() {
     );
 }
 
-/// The generator is xorshift64*: numbers of 1234567 as they are published for it (rosettacode.org).
+/// The generator is xorshift64*. With the seed 1234567 it gives the published numbers
+/// (rosettacode.org).
 #[test]
 fn random_numbers_are_those_of_the_generator() {
     let mut random = Random::new(1_234_567);
@@ -901,7 +909,7 @@ fn random_numbers_are_those_of_the_generator() {
     assert_eq!(random.below(0), 0);
 }
 
-/// The graphs for checks have every operation and windows of all kinds.
+/// The graphs that other tests compute have every operation and windows of all kinds.
 #[test]
 fn graphs_of_checks_have_all_operations() {
     let all_windows = |graphs: &[EdgeGraph]| -> Vec<Window> {
@@ -947,7 +955,7 @@ fn graphs_of_checks_have_all_operations() {
             op,
             Op::Slice { first: 1.., .. }
         )));
-        // Those without steps and limits.
+        // Random graphs use the first 17 activations, which have no steps and a bounded slope.
         for activation in Activation::ALL.into_iter().take(17) {
             assert!(
                 has(graphs, &|op| *op == Op::Activation(activation)),
@@ -987,7 +995,7 @@ fn graphs_of_checks_have_all_operations() {
             ..
         }
     )));
-    // A slice that is not concatenated again.
+    // At least one random graph has a slice that is not concatenated again.
     assert!(random.iter().any(|b| {
         let b = std::slice::from_ref(b);
         has(b, &|op| matches!(op, Op::Slice { first: 1.., .. }))
@@ -995,7 +1003,8 @@ fn graphs_of_checks_have_all_operations() {
     }));
 }
 
-/// Tiles and batches do not change the bits of a sum, because its terms are added in their order.
+/// Neither tiles nor the number of records change the bits of a sum, because its terms are always
+/// added in the same order.
 #[test]
 fn products_in_blocks_are_sums_in_order() {
     let wide = Window {
@@ -1016,8 +1025,8 @@ fn products_in_blocks_are_sums_in_order() {
             ..wide
         },
     ];
-    // Rows, columns and depths around the size of a tile, and more columns than are packed at a
-    // time.
+    // The sizes of these products are just below, at or above those of a tile. One product has more
+    // columns than are packed at a time.
     for (input, groups, outputs) in [
         (shape(5, 7, 9), 1, 6),
         (shape(6, 5, 8), 2, 10),

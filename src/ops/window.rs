@@ -1,21 +1,21 @@
-//! Windows that move over an image: the size of the result, and the elements in a window.
+//! Windows that move over an image: the size of the result, and the pixels that each window covers.
 
 use crate::ir::graph::Shape;
 use crate::ir::op::Window;
 
-/// A window along one axis of an image, the rows or the columns.
+/// A window along one axis of an image: along its rows or along its columns.
 #[derive(Clone, Copy)]
 pub(super) struct WindowAxis {
     pub(super) size: usize,
     pub(super) stride: usize,
     pub(super) dilation: usize,
-    /// The border before and behind the image.
+    /// The size of the border before the image. `after` is the size of the border behind it.
     pub(super) before: usize,
     pub(super) after: usize,
 }
 
 impl WindowAxis {
-    /// The number of positions on an image of size `n`.
+    /// The number of positions that the window takes along an axis on which the image has size `n`.
     fn positions(self, n: usize, ceil: bool) -> Result<usize, String> {
         let WindowAxis {
             size,
@@ -39,8 +39,8 @@ impl WindowAxis {
         } else {
             room / stride
         };
-        // With `ceil`, the last window may reach beyond the border. It is left out if it would
-        // begin behind the image.
+        // With `ceil`, the last window may reach beyond the border. A window that would begin
+        // behind the image is left out.
         Ok(if ceil && steps * stride >= n + before {
             steps
         } else {
@@ -48,14 +48,15 @@ impl WindowAxis {
         })
     }
 
-    /// Returns the place in an image of size `n` of element `k` of the window at position `at`.
-    /// `None` if it is outside of the image.
+    /// Returns the row or column of the image that element `k` of the window covers at position
+    /// `at`. The image has size `n`. `None` if the element is outside of the image.
     pub(super) fn place(self, at: usize, k: usize, n: usize) -> Option<usize> {
         let place = (at * self.stride + k * self.dilation).checked_sub(self.before)?;
         (place < n).then_some(place)
     }
 
-    /// The number of elements inside the image with its border, of the window at position `at`.
+    /// The number of the window's elements that are inside the image or its border, for the window
+    /// at position `at`.
     fn inside_border(self, at: usize, n: usize) -> usize {
         let all = self.before + n + self.after;
         let inside = |k: &usize| at * self.stride + k * self.dilation < all;
@@ -64,7 +65,7 @@ impl WindowAxis {
 }
 
 impl Window {
-    /// The number of elements inside the image for each element of the result.
+    /// For each pixel of the result, the number of window elements that are inside the image.
     pub(crate) fn counts(&self, image: Shape, result: Shape) -> Vec<f64> {
         let along = |axis: WindowAxis, n: usize, positions: usize| -> Vec<usize> {
             let inside = |at| {
@@ -105,12 +106,12 @@ impl Window {
         }
     }
 
-    /// The number of elements of the window.
+    /// The number of elements that the window covers, height times width.
     pub(super) fn elements(&self) -> usize {
         self.rows().size * self.columns().size
     }
 
-    /// Height and width of the result for an image of the size of `input`.
+    /// Returns the height and the width of the result for an image of shape `input`.
     ///
     /// # Errors
     /// The window does not fit the image.
@@ -120,8 +121,9 @@ impl Window {
         Ok((h, w))
     }
 
-    /// The elements (ky, kx) of the window at (y, x) of the result that are inside an image of the
-    /// size of `input`, with the row and column of the pixel.
+    /// Returns the elements (ky, kx) of the window for pixel (y, x) of the result that are inside
+    /// the image. Each comes with the row and the column of the image that it covers. The image has
+    /// shape `input`.
     pub(super) fn inside(
         &self,
         input: Shape,
@@ -136,8 +138,9 @@ impl Window {
         })
     }
 
-    /// The pixel, numbered row by row, of element `tap` of the window at (y, x) of the result.
-    /// `None` outside of an image of the size of `input`.
+    /// Returns the pixel of the image that element `tap` of the window covers, for pixel (y, x) of
+    /// the result. Pixels of the image are numbered row by row. `None` if the element is outside of
+    /// the image, which has shape `input`.
     pub(super) fn pixel(&self, input: Shape, (y, x): (usize, usize), tap: usize) -> Option<usize> {
         let (rows, columns) = (self.rows(), self.columns());
         let row = rows.place(y, tap / columns.size, input.h)?;
@@ -145,7 +148,8 @@ impl Window {
         Some(row * input.w + column)
     }
 
-    /// The number of elements of the window at (y, x) that are inside the image with its border.
+    /// The number of window elements that are inside the image or its border, for pixel (y, x) of
+    /// the result.
     pub(crate) fn inside_border(&self, input: Shape, (y, x): (usize, usize)) -> usize {
         self.rows().inside_border(y, input.h) * self.columns().inside_border(x, input.w)
     }

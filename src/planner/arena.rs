@@ -1,16 +1,18 @@
-//! Places the hidden buffers in the arena. Buffers that are in use at the same time do not overlap,
-//! others share memory. The method is greedy by size (arXiv 2001.03288), applied to several orders.
+//! Places the hidden buffers in the arena. Buffers that are in use at the same time must not
+//! overlap, and others share memory. Several orders of placing are tried, each greedy (arXiv
+//! 2001.03288). The smallest arena wins.
 
 use crate::ir::order::ascending;
 use crate::ir::plan::{ARENA_ALIGN, Buffer, BufferRole};
 
-/// The size of an arena and its lower bound, in bytes.
+/// The size of an arena in bytes. `bound` is the most that live at one step, which no arena can go
+/// below.
 pub(super) struct Arena {
     pub(crate) bytes: usize,
     pub(crate) bound: usize,
 }
 
-/// The steps from the first to the last use of a buffer, and its bytes.
+/// The bytes of a hidden buffer, and the indices of the first and last step that use it.
 #[derive(Clone, Copy)]
 pub(crate) struct Life {
     pub(crate) buffer: usize,
@@ -25,8 +27,8 @@ impl Life {
     }
 }
 
-/// Sets the offset of each hidden buffer and returns the size of the arena. `uses(step, buffer)` is
-/// true if a step accesses a buffer.
+/// Sets the offset of each hidden buffer in the arena, and returns the size of the arena.
+/// `uses(step, buffer)` returns true if the step accesses the buffer.
 pub(super) fn place(
     buffers: &mut [Buffer],
     columns: usize,
@@ -65,7 +67,8 @@ pub(super) fn place(
     Arena { bytes, bound }
 }
 
-/// Returns the bytes of the smallest arena found, and pairs of a buffer and its offset in bytes.
+/// Tries several orders. Returns the bytes of the smallest arena, and each buffer with its offset
+/// in bytes.
 pub(crate) fn offsets(mut lives: Vec<Life>) -> (usize, Vec<(usize, usize)>) {
     let mut best: Option<(usize, Vec<(usize, usize)>)> = None;
     let mut attempt = |lives: &[Life]| {
@@ -91,8 +94,8 @@ pub(crate) fn offsets(mut lives: Vec<Life>) -> (usize, Vec<(usize, usize)>) {
     best.unwrap_or_default()
 }
 
-/// Places each buffer at the lowest offset that is free from its first to its last use, in the
-/// order of `lives`. Returns the total bytes, and the offset of each buffer.
+/// Places the buffers in the order of `lives`. Each gets the lowest offset that is free from its
+/// first to its last use. Returns the total bytes, and each buffer with its offset.
 fn arrange(lives: &[Life]) -> (usize, Vec<(usize, usize)>) {
     let mut placed: Vec<(&Life, usize)> = Vec::new();
     for life in lives {
@@ -129,7 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Buffers that live at the same time never overlap, and all end inside the arena.
+        /// Buffers that are in use at the same time never overlap, and all end inside the arena.
         #[test]
         fn lives_that_meet_stand_apart(
             sizes in prop::collection::vec((0usize..9, 0usize..5, 1usize..9), 1..12),
@@ -155,8 +158,8 @@ mod tests {
         }
     }
 
-    /// Placed in order of index, the third buffer would stand behind the other two. Placed by size
-    /// it comes first, and the arena reaches its lower bound.
+    /// In the order of their indices, the third buffer would be placed behind the first two. In the
+    /// order of size it is placed first, and the arena reaches its lower bound.
     #[test]
     fn the_best_of_several_orders_is_taken() {
         let hidden = |padded_rows: usize| Buffer {

@@ -1,5 +1,5 @@
-//! Binds the arguments and work-items of a launch. Plans and the checks of `bench` share this code,
-//! so `bench` verifies what an engine launches.
+//! Binds the arguments and computes the work-items of a launch. Plans and the checks of `bench`
+//! share this code, so `bench` verifies exactly what an engine launches.
 
 use crate::ir::plan::{Arg, Extent, Plan, Step, places};
 use crate::ir::product::Product;
@@ -11,31 +11,35 @@ use crate::registry::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Sizes of result and common dimension. For a `reduce`, `l` is the number of parts.
+    /// Rows and columns of the result, and the common dimension. For a `reduce`, `l` is the number
+    /// of parts.
     pub(crate) problem: Problem,
-    /// Rows of the operand without padding.
+    /// Rows of the operand that the launch reads, without padding.
     pub(crate) rows: usize,
-    /// Padded rows of the result of a pair's first layer, 0 for other operations.
+    /// Padded rows of the first layer's result, if the kernel computes a pair of layers, else 0.
     pub(crate) middle: usize,
-    /// Work-groups that share the common dimension and write a partial result each. For a
-    /// `reducepair`, the parts that the previous step wrote.
+    /// The number of work-groups that share the common dimension. Each writes a partial result. For
+    /// a `reducepair` it is the number of parts that the previous step wrote.
     pub(crate) parts: usize,
-    /// Rows and columns of the weights of a convolution or of the taps of a resampling, else 0.
+    /// Rows and columns of a convolution's weights or of a resampling's taps, else 0.
     pub(crate) weights: (usize, usize),
-    /// Padded rows of the second of two operands, else 0.
+    /// Padded rows of the second operand if the launch has two, else 0.
     pub(crate) second: usize,
-    /// True if operands and result have the same layout and size, so that one index serves all.
+    /// True if operands and result have the same layout and size, so that one index addresses all
+    /// of them.
     pub(crate) alike: bool,
-    /// Maps of the factors and summands of a `Scale` step, or twice the map of a `Gather` step.
+    /// The maps of the factors and of the summands of a `Scale` step. A `Gather` step has its map
+    /// twice.
     pub(crate) moved: [Moved; 2],
-    /// The images and the window of a kernel over images, else `None`.
+    /// The images that the kernel reads and writes, and its window. `None` for kernels without
+    /// images.
     pub(crate) geometry: Option<Geometry>,
-    /// The sizes and operand rows of a product of two values, else `None`.
+    /// The sizes and operand rows of a product of two computed values, else `None`.
     pub(crate) product: Option<Product>,
 }
 
 impl Sizes {
-    /// Returns the sizes of a launch with one operand and without images, whose work-groups do not
+    /// Returns the sizes of a launch with one operand and without images. Its work-groups do not
     /// share the common dimension.
     pub(crate) fn of(problem: Problem) -> Sizes {
         let (rows, weights) = (problem.l, (0, 0));
@@ -53,8 +57,8 @@ impl Sizes {
         }
     }
 
-    /// Returns the padded rows and columns of an operand. A dimension of [`Dim::Plan`] is 0,
-    /// because the problem does not have it.
+    /// Returns the padded rows and columns of an operand. A dimension [`Dim::Plan`] gives 0,
+    /// because only a plan knows it.
     pub(crate) fn of_operand(&self, operation: Operation, operand: &Parameter) -> (usize, usize) {
         let parts = if operation == Operation::Reduce {
             self.problem.l
@@ -80,35 +84,36 @@ impl Sizes {
     }
 }
 
-/// A kernel, and the work-group, sizes and scalar arguments of one launch of it.
+/// A kernel with the work-group, sizes and scalar arguments of one launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'k> {
     pub(crate) kernel: &'k Kernel,
-    /// Work-items of a work-group along rows and columns. With `None` the driver chooses.
+    /// Rows and columns of work-items in a work-group. With `None` the driver chooses them.
     pub(crate) group: Option<(usize, usize)>,
     pub(crate) sizes: Sizes,
-    /// alpha and beta of a scaled product.
+    /// The factors alpha and beta of a scaled product.
     pub(crate) factors: (f32, f32),
-    /// Parameters of the activation, 0 for those that it does not have.
+    /// The two parameters of the activation; 0 for a parameter that it does not have.
     pub(crate) params: [f32; 2],
-    /// The constant that a gather kernel writes into rows without a source.
+    /// The constant that a gather kernel writes into result rows without a source row.
     pub(crate) value: f32,
-    /// A batch is rounded up to a multiple of this number of records. The number of work-items
-    /// grows with each such multiple.
+    /// A part of a batch is rounded up to a multiple of this number of records. Each multiple adds
+    /// work-items.
     pub(crate) granule: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Launch {
-    /// Arguments in the kernel's order.
+    /// Arguments in the order of the kernel's parameters.
     pub(crate) args: Vec<Arg>,
-    /// Work-items in dimensions 0 and 1.
+    /// The number of work-items in dimensions 0 and 1.
     pub(crate) global: (Extent, Extent),
-    /// Work-group size in dimensions 0 and 1. With `None` the driver chooses.
+    /// The work-group's size in dimensions 0 and 1. With `None` the driver chooses it.
     pub(crate) local: Option<(usize, usize)>,
 }
 
-/// Returns the arguments and work-items of a launch. `place` returns the argument for an operand.
+/// Returns the arguments and work-items of a launch. `place` must return the argument for an
+/// operand.
 pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) -> Arg) -> Launch {
     let Call { kernel, sizes, .. } = call;
     let Problem { h, w, l } = sizes.problem;
@@ -152,9 +157,9 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
     launch
 }
 
-/// Returns the work-items of both dimensions. Kernels with tiles get a work-group for each tile. An
-/// element-wise kernel gets a work-item for each element, an arg-max one for each column. Most
-/// others get one for each micro-tile.
+/// Returns the number of work-items in both dimensions. A kernel with tiles gets a work-group for
+/// each tile. An element-wise kernel gets a work-item for each element, an arg-max kernel one for
+/// each column. Most other kernels get a work-item for each micro-tile.
 fn global(call: &Call<'_>) -> (Extent, Extent) {
     let (r, p, granule) = (&call.kernel.restrictions, call.sizes.problem, call.granule);
     let per_granule = |items| Extent::Records {
@@ -168,7 +173,8 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
     let (sy, sx) = (r.scale.0.max(1), r.scale.1.max(1));
     if let (Some((y, tile)), Some(group), Some(g)) = (r.tile, call.group, call.sizes.geometry) {
         let rows = Extent::Fixed(g.output.0.pixel.div_ceil(y) * group.0);
-        // For few records no work-group spans two records, so none touches unwritten columns.
+        // A kernel for few records gets whole tiles for each record. So no work-group spans two
+        // records and touches unwritten columns.
         let columns = if call.kernel.of_few() {
             pixels.next_multiple_of(tile)
         } else {
@@ -208,7 +214,8 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
             per_granule(granule),
         ),
         _ => {
-            // Whole work-groups may exceed the rows of the matrix. The kernel skips the excess.
+            // Rounding up to whole work-groups may exceed the rows of the matrix. The kernel skips
+            // the excess.
             let rows = call.sizes.geometry.map_or(p.h, |g| g.output.0.pixel);
             let rows = rows
                 .div_ceil(sy)
@@ -221,8 +228,8 @@ fn global(call: &Call<'_>) -> (Extent, Extent) {
     }
 }
 
-/// Returns the bytes of each argument that the step's kernel may touch for a full batch. They
-/// follow from the registry's operands, not from the plan's own buffer sizes.
+/// Returns how many bytes of each argument the step's kernel may touch for a full batch. The sizes
+/// come from the registry's operands, not from the plan's buffers, so they can verify these.
 pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize> {
     let leading = library
         .kernel(&step.kernel)
@@ -249,7 +256,7 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
         _ => Moved::default(),
     };
     of.moved = [LeadingArgument::Moved, LeadingArgument::Added].map(moved);
-    // The first constant of a convolution is its weights, that of a resampling its taps.
+    // The first constant of a convolution is its weights. The first of a resampling is its taps.
     if let Some(c) = step.constants().next().map(|i| &plan.constants[i]) {
         of.weights = c.padded;
     }
@@ -274,7 +281,7 @@ pub(crate) fn touched(plan: &Plan, step: &Step, library: &Library) -> Vec<usize>
         .collect()
 }
 
-/// Faults that tests insert into [`bind`] to prove that the checks of `bench` find them.
+/// Faults that tests insert into [`bind`], to prove that the checks of `bench` find such mistakes.
 #[cfg(test)]
 pub(crate) mod fault {
     use super::{Arg, Extent, Launch};
@@ -282,11 +289,11 @@ pub(crate) mod fault {
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Fault {
-        /// The first argument is one too large, if it is a size.
+        /// The first argument is too large by one, if it is a size.
         Size,
         /// The last two operands are swapped.
         Operands,
-        /// Dimension 0 lacks one work-item or work-group.
+        /// Dimension 0 of the launch lacks one work-item or one work-group.
         Short,
         /// The two parameters of an activation are swapped.
         Parameters,
@@ -296,7 +303,7 @@ pub(crate) mod fault {
         static MADE: Cell<Option<Fault>> = const { Cell::new(None) };
     }
 
-    /// Runs `work` with the fault in every launch that this thread binds.
+    /// Runs `work` with `fault` in every launch that this thread binds meanwhile.
     pub(crate) fn with<T>(fault: Fault, work: impl FnOnce() -> T) -> T {
         MADE.set(Some(fault));
         let result = work();

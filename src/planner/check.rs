@@ -1,6 +1,6 @@
-//! Verifies a finished plan without the planner's own data. It finds values that are read before
-//! they are written or overwritten before their last use. It also compares layouts, operand sizes
-//! and work-items with what the kernels need.
+//! Verifies a finished plan from its steps alone, without the planner's intermediate data. It finds
+//! values that are read before they are written, or overwritten before their last use. It also
+//! checks that layouts, operand sizes and work-items are those that the kernels need.
 
 use super::bind;
 use super::contents::BufferContents;
@@ -12,7 +12,7 @@ use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved};
 use crate::registry::{EngineKind, Kernel, Library, Operation, Problem, operands};
 
-/// Returns the mistakes of a plan for `network`. A correct plan has none.
+/// Returns the mistakes of a plan for `network`, one text each. A correct plan has none.
 pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<String> {
     let mut check = Check {
         plan,
@@ -24,7 +24,7 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
     };
     for (i, step) in plan.steps.iter().enumerate() {
         if plan.few.is_some_and(|few| i == few.first) {
-            // A variant for few records starts with an empty arena.
+            // The steps of the variant for few records start with an empty arena.
             check.arena.clear();
             check.contents = BufferContents::of_input(plan, network);
         }
@@ -33,7 +33,7 @@ pub(crate) fn check(plan: &Plan, network: &Network, library: &Library) -> Vec<St
     check.wrong
 }
 
-/// The bytes of the arena that hold a buffer.
+/// The range of bytes in the arena that a buffer occupies.
 #[derive(Clone, Copy, PartialEq)]
 struct ArenaRange {
     start: usize,
@@ -47,11 +47,11 @@ impl ArenaRange {
     }
 }
 
-/// The state before a step of a plan, and the mistakes in the steps before it.
+/// The state of a plan before one of its steps, and the mistakes in earlier steps.
 struct Check<'p> {
     plan: &'p Plan,
     library: &'p Library,
-    /// The number of columns of a buffer in the arena.
+    /// The number of columns that a buffer in the arena has.
     columns: usize,
     arena: Vec<ArenaRange>,
     contents: BufferContents<'p>,
@@ -64,7 +64,7 @@ impl Check<'_> {
         self.wrong.push(text);
     }
 
-    /// Checks step `i` and applies its effect.
+    /// Checks step `i` and applies its effect on the arena and the buffers.
     fn step(&mut self, i: usize, step: &Step) {
         let (plan, library) = (self.plan, self.library);
         let Some((_, kernel)) = library.kernel(&step.kernel) else {
@@ -84,7 +84,7 @@ impl Check<'_> {
         if (adds || compiled) && !(adds && compiled && kernel.adds() && adds_alike(plan, step, i)) {
             self.say(step, "does not add a value that stands as its result");
         }
-        // A reduce step reads the scales of the weights that the step before it reads as bytes.
+        // The step before a reduce step reads weights in bytes. The reduce step reads their scales.
         let reads = |step, what: fn(&Constant) -> bool| plan.constants_of(step).any(what);
         let reduces = matches!(step.operation, Operation::Reduce | Operation::ReducePair);
         let weighted = if reduces {
@@ -123,7 +123,8 @@ impl Check<'_> {
             mistakes.into_iter().for_each(|t| self.say(step, t));
         }
         if plan.engine == EngineKind::OpenCl {
-            // In programs without the lab the engine checks argument sizes at start.
+            // In programs without the lab, the engine checks the sizes of arguments at start
+            // instead.
             if cfg!(any(test, fuzzing, feature = "lab")) {
                 for (arg, bytes) in step.args.iter().zip(bind::touched(plan, step, library)) {
                     let mistakes = small(plan, arg, bytes);
@@ -135,7 +136,8 @@ impl Check<'_> {
         }
     }
 
-    /// Returns the bytes of the arena that buffer `i` takes, or `None` if it is not in the arena.
+    /// Returns the bytes of the arena that buffer `i` occupies, or `None` if it is not in the
+    /// arena.
     fn range(&self, i: usize) -> Option<ArenaRange> {
         let buffer = &self.plan.buffers[i];
         (buffer.role == BufferRole::Hidden).then(|| ArenaRange {
@@ -145,8 +147,8 @@ impl Check<'_> {
         })
     }
 
-    /// Checks that an operand has the layout that the kernel takes and lies inside the arena. If
-    /// the step reads it, a previous step must have written it.
+    /// Checks that an operand has the layout that the kernel reads, and lies inside the arena. If
+    /// the step reads the operand, an earlier step must have written it.
     fn operand(&mut self, step: &Step, kernel: &Kernel, name: &str, arg: &Arg) {
         let plan = self.plan;
         let i = match *arg {
@@ -174,8 +176,8 @@ impl Check<'_> {
         }
     }
 
-    /// Records that the bytes of a result are overwritten. The result must not overlap an operand
-    /// of the step.
+    /// Records that a result overwrites its bytes of the arena. The result must not overlap another
+    /// buffer of the step.
     fn result(&mut self, step: &Step, name: &str, arg: &Arg) {
         let Arg::Buffer(i) = *arg else { return };
         let Some(range) = self.range(i).filter(|_| matches!(name, "r" | "hidden")) else {
@@ -206,7 +208,7 @@ fn small(plan: &Plan, arg: &Arg, bytes: usize) -> Option<String> {
     (has < bytes).then(|| format!("{name} has {has} bytes, the kernel may touch {bytes}"))
 }
 
-/// Returns an error if the layout of a buffer differs from the kernel's.
+/// Returns an error if a buffer's layout differs from the one that the kernel takes.
 fn layout(buffer: &Buffer, kernel: &Kernel, operand: &str, plan: &Plan) -> Option<String> {
     let r = &kernel.restrictions;
     let takes = match operand {
@@ -227,13 +229,13 @@ fn layout(buffer: &Buffer, kernel: &Kernel, operand: &str, plan: &Plan) -> Optio
     })
 }
 
-/// Returns true if the operand that `step` adds has the layout, size and geometry of the result.
-/// `at` is the index of the step.
+/// Returns true if the operand that `step` adds to its sums has the layout, size and geometry of
+/// the result. `at` is the index of the step.
 fn adds_alike(plan: &Plan, step: &Step, at: usize) -> bool {
     let &[.., Arg::Buffer(added), Arg::Buffer(result)] = &*step.args else {
         return false;
     };
-    // The geometry of the step that wrote the operand, if it has one.
+    // The geometry of the step that wrote the added operand, if that step has one.
     let writer = plan
         .steps
         .iter()
@@ -246,7 +248,7 @@ fn adds_alike(plan: &Plan, step: &Step, at: usize) -> bool {
         && (image.is_none() || image == step.geometry().map(|g| g.output))
 }
 
-/// Returns an error if a repack step is compiled for layouts or sizes of other buffers.
+/// Returns an error if a repack step is compiled for other layouts or sizes than its buffers have.
 fn repack(plan: &Plan, step: &Step, buffers: &[usize]) -> Option<String> {
     let [from, to] = *buffers else {
         return Some(format!("expected two buffers, found {}", buffers.len()));
@@ -278,7 +280,7 @@ fn repack(plan: &Plan, step: &Step, buffers: &[usize]) -> Option<String> {
     })
 }
 
-/// Returns an error if a step moves wrong rows, or takes wrong numbers of an array for its rows.
+/// Returns an error if a step copies wrong rows, or gives rows the wrong elements of an array.
 fn moved(plan: &Plan, step: &Step, contents: &BufferContents<'_>) -> Option<String> {
     let maps: Vec<Moved> = step.maps().collect();
     let &[.., Arg::Buffer(result)] = &*step.args else {
@@ -325,7 +327,7 @@ fn moved(plan: &Plan, step: &Step, contents: &BufferContents<'_>) -> Option<Stri
                 c.padded
             ));
         }
-        // Each element of the node's value must get its own number, in the element's row.
+        // Each element of the node's value must get its own element of the array.
         if let Some(wrong) = contents.reads(step, read, (n, c.tensor), m) {
             return Some(format!("{} {}: {wrong}", c.name, c.role.name()));
         }
@@ -333,7 +335,7 @@ fn moved(plan: &Plan, step: &Step, contents: &BufferContents<'_>) -> Option<Stri
     None
 }
 
-/// Returns an error if a product reads or writes rows that its buffers do not have.
+/// Returns an error if a product of two values reads or writes rows that its buffers lack.
 fn product(plan: &Plan, step: &Step) -> Option<String> {
     if step.operation != Operation::Product {
         return None;
@@ -353,7 +355,7 @@ fn product(plan: &Plan, step: &Step) -> Option<String> {
     })
 }
 
-/// Returns an error if a constant has another size, layout or storage than the kernel reads.
+/// Returns an error if a constant has another size, layout or number format than the kernel reads.
 fn constant(
     c: &Constant,
     kernel: &Kernel,
@@ -399,7 +401,8 @@ fn constant(
         _ => (padded_rows, step.problem.l),
     };
     let meets = match kernel.of_few() {
-        // The kernel is compiled for the height of the panels. More padding rows are allowed.
+        // A kernel for few records is compiled for the height of the panels. More padding rows are
+        // allowed.
         true => {
             let panel = if c.layout == *takes {
                 Some(padded_rows)
@@ -424,8 +427,8 @@ fn constant(
     })
 }
 
-/// Returns an error if an image of the step exceeds its buffer, or if the step leaves rows of its
-/// result unwritten.
+/// Returns an error if an image of the step exceeds its buffer, or if the step leaves some rows of
+/// its result unwritten.
 fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
     let buffers: Vec<&Buffer> = step.buffers().map(|i| &plan.buffers[i]).collect();
     let ([first, ..], [.., last, written]) = (&buffers[..], &buffers[..]) else {
@@ -446,7 +449,7 @@ fn image(plan: &Plan, step: &Step, geometry: &Geometry) -> Option<String> {
             ));
         }
     }
-    // A kernel that works element by element writes every row.
+    // A kernel that works element by element also writes the rows behind the image.
     let (image, shape) = geometry.output;
     let rows = image.first + (shape.h - 1) * image.line + shape.w * image.pixel;
     (rows < written.padded_rows && !by_elements(step)).then(|| {

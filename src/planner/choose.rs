@@ -1,4 +1,5 @@
-//! First pass: chooses the kernel of each node, and collects its demands on the matrices around it.
+//! First pass of planning: chooses the kernel of each node, and collects what each kernel demands
+//! of the matrices that it reads and writes.
 
 use super::fuse::{self, Chain};
 use super::{Draft, Link, Matrix, Planner, View};
@@ -11,20 +12,20 @@ use crate::ir::view::RowMap;
 use crate::registry::{Covered, EngineKind, Kernel, Operation, Problem, lcm};
 use std::cmp::Reverse;
 
-/// Fewest columns of the weights for each part, if work-groups share the common dimension of a
-/// layer. With fewer the overhead exceeds the gain.
+/// The fewest columns of the weights in each part, if work-groups share the common dimension of a
+/// layer. With fewer columns the overhead exceeds the gain.
 const LEAST_PART: usize = 48;
 
-/// Most rows of other values that a layer reads beside its operand, with weights of 0. If there are
-/// more, a launch copies the operand first, and the layer reads the copy.
+/// The most rows of other values that a layer reads beside its operand, multiplied by weights of 0.
+/// If there are more, a launch copies the operand first, and the layer reads the copy.
 const MOST_SPARE: usize = 64;
 
-/// Most rows that an operand may span for each row that a copy of it would have. A layer reads a
-/// copy if the operand spans more.
+/// The most rows that an operand may span per row that a copy would have. If it spans more, a
+/// launch copies it first, and the layer reads the copy.
 const MOST_SPREAD: usize = 4;
 
 impl<'l> Planner<'l> {
-    /// Drafts the steps of all nodes and of the arg-max.
+    /// Drafts the steps of all nodes, and of the arg-max if the network has one.
     pub(super) fn choose(&mut self) {
         let graph = &self.network.graph;
         let nodes = graph.nodes.len();
@@ -56,7 +57,7 @@ impl<'l> Planner<'l> {
         self.network.output.kind == Kind::Classes
     }
 
-    /// Refuses kernels with lab options, because those may change results.
+    /// Refuses kernels that are compiled with lab options, because such options may change results.
     pub(super) fn refuse_lab_kernels(&mut self) {
         for name in self.recipe.kernels.iter() {
             if let Some((_, k)) = self
@@ -73,8 +74,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Returns the floating-point operations that `kernel` needs for the nodes `affine` of one
-    /// record.
+    /// Returns the floating-point operations that `kernel` needs to compute the `affine` nodes of
+    /// one record.
     pub(super) fn flop(&self, kernel: &Kernel, affine: &[(usize, Activation)]) -> u64 {
         let sizes = affine.iter().map(|layer| self.weights(layer.0));
         sizes
@@ -82,7 +83,7 @@ impl<'l> Planner<'l> {
             .sum()
     }
 
-    /// Returns the kernels of the recipe in order.
+    /// Returns the kernels that the recipe names, in its order.
     pub(super) fn kernels(&self) -> impl Iterator<Item = &'l Kernel> + use<'l> {
         let (library, recipe) = (self.library, self.recipe);
         recipe
@@ -108,14 +109,14 @@ impl<'l> Planner<'l> {
         );
     }
 
-    /// Returns rows and columns of the weights of an affine node.
+    /// Returns the rows and columns of an affine node's weights.
     fn weights(&self, node: usize) -> (usize, usize) {
         let graph = &self.network.graph;
         let weights = &graph.tensors[graph.nodes[node].tensors[0]];
         (weights.rows, weights.cols)
     }
 
-    /// Returns true if `kernel` can read `matrix` in its present layout.
+    /// Returns true if `kernel` can read `matrix` in the layout that the matrix has so far.
     fn meets(&self, kernel: &Kernel, matrix: usize) -> bool {
         let takes = kernel
             .restrictions
@@ -130,9 +131,8 @@ impl<'l> Planner<'l> {
         self.view(self.network.graph.nodes[node].inputs[0]).matrix
     }
 
-    /// Returns the number of parts that the common dimension of a layer is split into. More parts
-    /// are used while there are at most `split` work-groups, and on average [`LEAST_PART`] columns
-    /// in a part.
+    /// Returns the number of parts that the common dimension of a layer is split into. It is
+    /// limited to `split` work-groups in all, and to [`LEAST_PART`] columns per part on average.
     fn parts(&self, kernel: &Kernel, (outputs, inputs): (usize, usize)) -> usize {
         let r = &kernel.restrictions;
         let Some((y, x)) = r.tile.filter(|_| self.kernel(Operation::Reduce).is_some()) else {
@@ -140,14 +140,14 @@ impl<'l> Planner<'l> {
         };
         let tiles = outputs.div_ceil(y) * self.records().div_ceil(x);
         let most = (r.split / tiles).min(inputs / LEAST_PART).max(1);
-        // A part has whole stages, which are the terms that the kernel takes at a time. More parts
-        // of this length would leave the last parts empty.
+        // A part consists of whole stages, the terms that the kernel takes at a time. This lowers
+        // the number of parts until none is empty.
         let stages = inputs.div_ceil(kernel.stage());
         stages.div_ceil(stages.div_ceil(most))
     }
 
-    /// Returns true if the chain respects the kernel's limits on layers and on work-groups. These
-    /// limits apply even if the plan has no other kernel.
+    /// Returns true if the chain is within the kernel's limits on layers and work-groups. These
+    /// limits hold even if the plan then has no kernel for the chain.
     fn possible(&self, kernel: &Kernel, chain: &Chain) -> bool {
         let most = kernel.restrictions.most;
         let within = |n: usize, most: usize| most == 0 || n <= most;
@@ -158,7 +158,7 @@ impl<'l> Planner<'l> {
         within(chain.weighted.len(), most.layers) && within(groups, most.groups)
     }
 
-    /// Returns true if the sizes of `chain` are within the limits of `kernel`.
+    /// Returns true if the sizes of the layers in `chain` are within the limits of `kernel`.
     fn admits(&self, kernel: &Kernel, chain: &Chain) -> bool {
         let counted = if kernel.covers.repeated {
             chain.weighted.len()
@@ -188,20 +188,21 @@ impl<'l> Planner<'l> {
             )
     }
 
-    /// Returns the multiply-adds of a work-group of the first layer, times the rounds that the
-    /// device needs to run all work-groups. Affine kernels without tiles count as 0.
+    /// Returns the multiply-adds of one work-group for the first layer, times the rounds that the
+    /// device needs for all work-groups. The result ranks kernels. Affine kernels without tiles
+    /// count as 0.
     fn work(&self, kernel: &Kernel, chain: &Chain) -> usize {
         let graph = &self.network.graph;
         let Some(&(node, _)) = chain.weighted.first() else {
             return 0;
         };
         let convolution = matches!(graph.nodes[node].op, Op::Convolution { .. });
-        // Convolution kernels with tiles rank before those without.
+        // A convolution kernel with tiles is preferred to one without tiles.
         let Some((y, x)) = kernel.restrictions.tile else {
             return if convolution { usize::MAX } else { 0 };
         };
         let (outputs, inputs) = self.weights(node);
-        // A convolution has a column for each pixel of each record.
+        // The product of a convolution has a column for each pixel of each record.
         let (columns, parts) = match convolution {
             true => {
                 let Shape { h, w, .. } = graph.values[graph.nodes[node].output].shape;
@@ -216,17 +217,19 @@ impl<'l> Planner<'l> {
         y * x * inputs.div_ceil(parts) * turns
     }
 
-    /// Returns the best kernel for node `i` and the nodes that it computes.
-    /// [`crate::registry::PlanRecipe::kernels`] defines the order.
+    /// Returns the best kernel for node `i`, and the nodes that the kernel computes.
+    /// [`crate::registry::PlanRecipe::kernels`] defines the order of preference.
     fn best(&self, i: usize) -> Option<(&'l Kernel, Chain)> {
         let (graph, input) = (&self.network.graph, self.input_of(i));
         // A fused addition needs an operand that is already computed, with the layout and rows of
-        // the result. `apart` lists the additions that failed this in an earlier round.
+        // the result. `apart` lists the additions that an earlier planning round found to lack
+        // this.
         let may_add = |sum: usize, value: usize| {
             self.views.get(value).is_some_and(Option::is_some) && !self.known.apart.contains(&sum)
         };
         let matching = || {
-            // `reduce_pair` chooses kernels of `ReducePair`, after the kernel of the first layer.
+            // Kernels of `ReducePair` cannot begin a chain. `reduce_pair` chooses them later, for
+            // the step after the first layer.
             let begins = self
                 .kernels()
                 .filter(|k| k.operation != Operation::ReducePair);
@@ -254,8 +257,8 @@ impl<'l> Planner<'l> {
         if op == Op::Affine {
             let value = self.network.graph.nodes[i].inputs[0];
             let View { matrix, map } = *self.view(value);
-            // If the operand is a small part of its matrix, or its rows have large gaps, a copy
-            // avoids many columns of zero weights.
+            // If the operand is a small part of its matrix, or its rows have large gaps, the layer
+            // reads a copy. Otherwise its weights would get many columns of zeros.
             let (span, copied) = (map.end() - map.first, self.rows_of_copy(value));
             if self.matrices[matrix].rows > span + MOST_SPARE || span > MOST_SPREAD * copied {
                 self.copy(value, i);
@@ -315,14 +318,15 @@ impl<'l> Planner<'l> {
         nodes
     }
 
-    /// Returns true if `kernel` reads weights as bytes. Its partial sums then lack the scales. The
-    /// reduce step applies them.
+    /// Returns true if `kernel` reads weights as bytes. Its partial sums then lack the quantization
+    /// scales, which the reduce step applies.
     fn scaled(&self, kernel: &Kernel) -> bool {
         kernel.restrictions.weights(self.network.weights) == Precision::I8
     }
 
-    /// Returns the kernel that adds the parts of layer `i` and also computes the narrow layer
-    /// behind it, with the nodes of both. `scaled` is true if the parts lack the scales of bytes.
+    /// Returns a kernel that adds the parts of layer `i` and also computes the narrow layer behind
+    /// it, with the nodes of both. `scaled` is true if the parts still lack the quantization
+    /// scales.
     fn reduce_pair(&self, i: usize, scaled: bool) -> Option<(&'l Kernel, Chain)> {
         let graph = &self.network.graph;
         let fits = |&(k, ref chain): &(&'l Kernel, Chain)| {
@@ -331,8 +335,8 @@ impl<'l> Planner<'l> {
                 return false;
             };
             let next = graph.only_consumer(graph.nodes[last].output);
-            // The narrow layer's own kernel would fuse an activation behind it. A pair cannot, so
-            // it saves no launch then.
+            // An activation behind the narrow layer fuses into that layer's own kernel, but not
+            // into a pair. The pair would then save no launch.
             let activated = next.is_some_and(|n| Covered::Activation.fits(graph, &graph.nodes[n]));
             let (outputs, most) = (self.weights(second).0, k.restrictions.most.h);
             self.scaled(k) == scaled && !activated && (most == 0 || outputs <= most)
@@ -345,7 +349,7 @@ impl<'l> Planner<'l> {
             .find(fits)
     }
 
-    /// Drafts an affine node as two steps: the product, then its bias in place.
+    /// Drafts an affine node as two steps: the product, and the bias that is added in place.
     fn matmul_and_bias(&mut self, i: usize) {
         let Some(matmul) = self.kernel(Operation::Matmul) else {
             return self.missing(i, "affine or matmul");
@@ -358,8 +362,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Drafts the whole network as one step, with the arg-max if there is one. Results of even and
-    /// odd layers alternate between two areas of one buffer. The last layer writes the scores.
+    /// Drafts the whole network as one step, including an arg-max. Results of even and odd layers
+    /// alternate between two areas of one buffer. The last layer writes the scores.
     fn all(&mut self, kernel: &'l Kernel, affine: Vec<(usize, Activation)>) {
         let Some(a) = &kernel.restrictions.a else {
             return;
@@ -399,22 +403,22 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Drafts a step that computes nodes `affine` and writes the value of node `last` to a new
-    /// matrix. The activation behind the first node is fused.
+    /// Drafts a step that computes the `affine` nodes and writes the value of node `last` to a new
+    /// matrix. The activation that follows the first node is fused.
     fn product(&mut self, kernel: &'l Kernel, last: usize, affine: Vec<(usize, Activation)>) {
         let (input, flop) = (self.input_of(affine[0].0), self.flop(kernel, &affine));
         let output = self.result(kernel, input, last, affine, flop);
         self.rows_of(last, output);
     }
 
-    /// Records that the value of node `last` is in the first rows of `matrix`.
+    /// Records that the first rows of `matrix` hold the value of node `last`.
     fn rows_of(&mut self, last: usize, matrix: usize) {
         let value = self.network.graph.nodes[last].output;
         let map = RowMap::vector(self.network.graph.values[value].shape.len());
         self.views[value] = Some(View { matrix, map });
     }
 
-    /// Drafts a step that reads matrix `input`. Returns the matrix of its result.
+    /// Drafts a step that reads matrix `input`. Returns the new matrix that the step writes.
     fn result(
         &mut self,
         kernel: &'l Kernel,
@@ -461,8 +465,8 @@ impl<'l> Planner<'l> {
         output
     }
 
-    /// In a variant for few records, pads the operand's rows to the columns that the weights have
-    /// in the full plan. Both plans then share the weights.
+    /// In a variant for few records, pads the operand's rows to the columns of the full plan's
+    /// weights. Both plans can then share the weights.
     fn common_dimension(&mut self, kernel: &Kernel, input: usize, node: usize) {
         let weights = self.network.graph.nodes[node].tensors[0];
         let constants = self
@@ -482,8 +486,9 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Drafts the first of `layers` as two steps. The first step computes partial sums. The second
-    /// adds them with bias and activation, and computes the other nodes of `reduce` up to `last`.
+    /// Drafts the first of `layers` as two steps. The first computes partial sums with kernel
+    /// `affine`. The second adds them with bias and activation, and computes the further nodes of
+    /// kernel `reduce` up to `last`.
     fn split(
         &mut self,
         affine: &'l Kernel,
@@ -510,7 +515,7 @@ impl<'l> Planner<'l> {
         self.rows_of(last, output);
     }
 
-    /// Drafts a bias or activation that overwrites its operand.
+    /// Drafts a bias or activation step that overwrites its operand.
     fn in_place(&mut self, kernel: &'l Kernel, node: usize, affine: Vec<(usize, Activation)>) {
         let graph = &self.network.graph;
         let bias = kernel.operation == Operation::Bias;
@@ -552,16 +557,16 @@ impl<'l> Planner<'l> {
             matrix,
             map: view.map,
         });
-        // The function of padding rows may be infinite or NaN, which times a weight of 0 is NaN. A
-        // copy has zeros there.
+        // The activation of a padding row may be infinite or NaN. Times a weight of 0 that gives
+        // NaN, so the next layer reads a copy, whose padding rows are zero.
         let unbounded = matches!(activation, Activation::Math(m) if m.unbounded());
         if unbounded && graph.consumers(output).next().is_some() {
             self.copy(output, node);
         }
     }
 
-    /// Adds the demands of `kernel` on the layout and sizes of its operand. Returns the matrix that
-    /// it reads: `matrix` or a repacked copy.
+    /// Adds what `kernel` demands of the layout and sizes of its operand. Returns the matrix that
+    /// the kernel reads: `matrix` or a repacked copy of it.
     pub(super) fn reads(&mut self, kernel: &'l Kernel, matrix: usize, node: usize) -> usize {
         let Some(b) = &kernel.restrictions.b else {
             return matrix;
@@ -571,8 +576,8 @@ impl<'l> Planner<'l> {
         matrix
     }
 
-    /// Adds the demands of `kernel` on the sizes of its result. They include whole work-groups if
-    /// the kernel has a fixed layout and no tiles.
+    /// Adds what `kernel` demands of the sizes of its result. If the kernel has a fixed layout and
+    /// no tiles, the result must consist of whole work-groups.
     pub(super) fn writes(&mut self, kernel: &'l Kernel, matrix: usize) {
         let r = &kernel.restrictions;
         if let Some(o) = &r.r {
@@ -585,8 +590,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Records that `kernel` reads `matrix` in layout `takes`, or in any layout with `None`.
-    /// Returns the matrix that the kernel reads: this one, or a repacked copy.
+    /// Records that `kernel` reads `matrix` in layout `takes`. `None` stands for any layout.
+    /// Returns the matrix that the kernel reads: `matrix` or a repacked copy of it.
     pub(super) fn link(
         &mut self,
         kernel: &Kernel,
@@ -637,15 +642,18 @@ impl<'l> Planner<'l> {
         matrix
     }
 
-    /// Returns true if a repack step can satisfy `link`.
+    /// Returns true if a repack step can resolve `link`, a matrix whose writer and reader need
+    /// different layouts.
     pub(super) fn repackable(&self, link: &Link) -> bool {
-        // A matrix of partial results holds several matrices, which one repack cannot copy.
+        // A matrix of partial results consists of several matrices, which one repack step cannot
+        // copy.
         let one = self.matrices[link.matrix].parts_of.is_none();
         one && self.kernel(Operation::Repack).is_some()
             && !self.known.repacks.contains(&link.reader)
     }
 
-    /// Returns a copy of `matrix` in layout `takes` for node `node`. An existing copy is reused.
+    /// Returns a copy of `matrix` in layout `takes`, which node `node` reads. An existing copy is
+    /// reused.
     fn repack(&mut self, kernel: &'l Kernel, matrix: usize, takes: &Layout, node: usize) -> usize {
         let copies = |d: &&Draft<'_>| d.kernel.operation == Operation::Repack && d.input == matrix;
         let there = |d: &&Draft<'_>| self.matrices[d.output].layout.as_ref() == Some(takes);

@@ -1,5 +1,5 @@
-//! Tracks where the values of a network are while a plan runs. It follows the steps alone and uses
-//! no draft, so it does not repeat the planner's mistakes.
+//! Tracks which buffers hold the values of a network while a plan runs. It follows only the steps
+//! of the finished plan and no drafts, so it does not repeat the planner's mistakes.
 
 use crate::ir::graph::{Node, Shape};
 use crate::ir::network::Network;
@@ -8,24 +8,25 @@ use crate::ir::plan::{BufferRole, Plan, Step};
 use crate::ir::view::{Image, Moved, RowMap};
 use crate::registry::Operation;
 
-/// The values in the buffers of a plan, between two of its steps.
+/// The values that the buffers of a plan hold between two of its steps.
 pub(crate) struct BufferContents<'p> {
     plan: &'p Plan,
     network: &'p Network,
     held: Vec<Held>,
 }
 
-/// A value that a buffer holds.
+/// A value of the graph that a buffer holds.
 #[derive(Clone, Copy, PartialEq)]
 struct Held {
     buffer: usize,
     value: usize,
-    /// The rows of the value's elements.
+    /// The row of the buffer in which each element of the value is.
     map: RowMap,
 }
 
 impl<'p> BufferContents<'p> {
-    /// Returns the contents before the first step: the network's input and its views.
+    /// Returns the contents before the first step: the network's input, and values that are views
+    /// of it.
     pub(crate) fn of_input(plan: &'p Plan, network: &'p Network) -> BufferContents<'p> {
         let mut contents = BufferContents {
             plan,
@@ -44,8 +45,8 @@ impl<'p> BufferContents<'p> {
         self.network.graph.values[value].shape
     }
 
-    /// Adds a value that `buffer` holds, and every reshape, transpose or slice of it in the same
-    /// rows.
+    /// Adds a value that `buffer` holds in rows `map`. Each reshape, transpose or slice of the
+    /// value is held in the same rows, so it is added, too.
     fn add(&mut self, buffer: usize, value: usize, map: RowMap) {
         self.held.push(Held { buffer, value, map });
         let nodes = self
@@ -62,8 +63,8 @@ impl<'p> BufferContents<'p> {
             .for_each(|(value, map)| self.add(buffer, value, map));
     }
 
-    /// Returns the rows of the value of `node`, if the node reshapes, transposes or slices its
-    /// operand, which is in rows `map`. Such a value needs no copy. `None` for other operations.
+    /// Returns the rows of the value of `node`, if the node reshapes, transposes or slices an
+    /// operand that is in rows `map`. Such a value needs no copy. `None` for other operations.
     fn view(&self, node: &Node, map: RowMap) -> Option<RowMap> {
         let (from, to) = (self.shape(node.inputs[0]), self.shape(node.output));
         match node.op {
@@ -74,7 +75,7 @@ impl<'p> BufferContents<'p> {
         }
     }
 
-    /// Returns the rows of a value in a buffer, if the buffer holds it.
+    /// Returns the rows in which a buffer holds a value, or `None` if it does not hold the value.
     pub(crate) fn rows(&self, buffer: usize, value: usize) -> Option<RowMap> {
         self.held
             .iter()
@@ -86,13 +87,14 @@ impl<'p> BufferContents<'p> {
         self.held.contains(&Held { buffer, value, map })
     }
 
-    /// Forgets the values of a buffer.
+    /// Forgets all values that a buffer holds.
     fn forget(&mut self, buffer: usize) {
         self.held.retain(|held| held.buffer != buffer);
     }
 
-    /// Returns an error if `moved` gives rows of `buffer` wrong numbers of an array, or if the step
-    /// has no such array. The array is constant `n` of `step` and array `tensor` of the graph.
+    /// Returns an error if `moved` gives rows of `buffer` the wrong elements of an array, or if the
+    /// step does not compute the node with this array. The array is constant `n` of `step` and
+    /// array `tensor` of the graph.
     pub(super) fn reads(
         &self,
         step: &Step,
@@ -105,7 +107,7 @@ impl<'p> BufferContents<'p> {
             return Some("no node of the network has this array".into());
         };
         let of = &graph.nodes[node];
-        // The step may also round the numbers, and apply an activation to them.
+        // A step may also compute the nodes behind this one, which round and apply an activation.
         let behind = |n: usize| graph.only_consumer(graph.nodes[n].output);
         let mut last = std::iter::successors(Some(node), |&n| behind(n)).take(3);
         let computes = last.any(|n| n == step.node);
@@ -132,7 +134,7 @@ impl<'p> BufferContents<'p> {
         })
     }
 
-    /// Updates the contents of all buffers for the effect of a step.
+    /// Updates the contents of all buffers by the effect of one step.
     pub(crate) fn follow(&mut self, step: &Step) {
         let (Some(read), Some(written)) = (step.buffers().next(), step.buffers().last()) else {
             return;
@@ -153,7 +155,7 @@ impl<'p> BufferContents<'p> {
                 _,
                 Some(node),
             ) => {
-                // The step overwrites its operand.
+                // The step works in place and overwrites its operand.
                 let map = self
                     .rows(written, node.output)
                     .or_else(|| self.rows(written, node.inputs[0]));
@@ -180,8 +182,8 @@ impl<'p> BufferContents<'p> {
         }
     }
 
-    /// Applies a copy of rows. The written buffer then also holds the values of these rows, and a
-    /// concatenation or padding that the copy completes.
+    /// Applies a step that copies rows. The written buffer then also holds the copied values. It
+    /// also holds a concatenation or padding whose last part this was.
     fn moves(&mut self, step: &Step, (read, written): (usize, usize), moved: Moved) {
         if moved.filled > 0 {
             self.forget(written);
@@ -196,8 +198,8 @@ impl<'p> BufferContents<'p> {
         for value in values {
             self.add(written, value, moved.to);
         }
-        // A concatenation or padding is complete when all parts are there. Its image may have
-        // pixels that share all rows of the buffer equally, or pixels of the channels alone.
+        // A concatenation or padding is complete when its buffer holds all parts. Its pixels have
+        // either an equal share of all the buffer's rows, or as many rows as channels.
         let Some(node) = self.network.graph.nodes.get(step.node) else {
             return;
         };
@@ -231,7 +233,7 @@ impl<'p> BufferContents<'p> {
     }
 }
 
-/// Returns the indices (c, y, x) that are `first` along `axis` and 0 along the other axes.
+/// Returns an index (c, y, x) that is `first` along `axis` and 0 along the other axes.
 fn along(axis: Axis, first: usize) -> [usize; 3] {
     let mut at = [0; 3];
     at[axis as usize] = first;

@@ -1,4 +1,4 @@
-//! Computes the memory and the programs that a plan needs on a device, and the expected time.
+//! Computes the memory and the programs that a plan needs on a device, and its expected time.
 
 use super::HOST_BYTES;
 use crate::ir::network::Network;
@@ -6,22 +6,23 @@ use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, SLOTS, Step, TEXT
 use crate::ir::view::Geometry;
 use crate::registry::{DeviceClass, EngineKind, Library, Operation, PlanRecipe};
 
-/// Bytes that a plan needs on a device, without the program, its kernels and the driver.
+/// Bytes that a plan needs on a device. The program, its kernels and the driver do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) constants: u64,
-    /// Buffers for the values between steps.
+    /// Bytes of the buffers for values between steps.
     pub(crate) arena: u64,
-    /// Buffers for the input and the results of all slots.
+    /// Bytes of the buffers for the inputs and results of all slots, the batches in memory at once.
     pub(crate) batch: u64,
 }
 
-/// Bytes of weights from which the host engine splits an affine layer by rows. It is the size of a
-/// core's second-level cache. Operand and result of such a layer are kept for the whole batch.
+/// The size of weights in bytes from which the host engine splits an affine layer by rows. It is
+/// the size of a core's second-level cache. The layer's operand and result are kept for the whole
+/// batch.
 pub(crate) const LARGE: usize = 1 << 20;
 
-/// Returns true if the host engine computes a convolution with `outputs` channels in tiles of 2 × 2
-/// pixels (Winograd). The window must be 3 × 3 with stride 1, and channels must fill whole vectors.
+/// Returns true if the host engine computes a convolution with `outputs` channels in Winograd tiles
+/// of 2 × 2 pixels. The window must be 3 × 3 with stride 1, and channels must fill whole vectors.
 /// All tiles together must need at least a quarter fewer multiplications than the direct method.
 /// The weights grow by 16/9 and must fit a core's second-level cache.
 pub(crate) fn by_tiles(geometry: &Geometry, outputs: usize) -> bool {
@@ -39,8 +40,8 @@ pub(crate) fn by_tiles(geometry: &Geometry, outputs: usize) -> bool {
     window.size == (3, 3) && each && groups == 1 && pays && whole
 }
 
-/// Returns the bytes of a step's weights for Winograd tiles, which the engine computes at start.
-/// Returns 0 for other steps.
+/// Returns the bytes of a step's weights for Winograd tiles. The host engine computes these weights
+/// at start. Returns 0 for steps without such tiles.
 fn tiles_of(plan: &Plan, step: &Step) -> u64 {
     let (Some(Arg::Geometry(geometry)), Operation::Convolution) =
         (step.args.first(), step.operation)
@@ -60,9 +61,9 @@ fn tiles_of(plan: &Plan, step: &Step) -> u64 {
 }
 
 impl Memory {
-    /// Returns the memory of `plan`. With `apart` each hidden buffer is separate, as on devices
-    /// with memory of their own. For the host engine the result is an upper bound, because it
-    /// processes few records of an image network at once.
+    /// Returns the memory that `plan` needs. With `apart` each hidden buffer is separate, as on
+    /// devices with memory of their own. For the host engine the result is an upper bound, since it
+    /// runs few records of an image network at once.
     pub(crate) fn of(plan: &Plan, apart: bool) -> Memory {
         let of_role = |hidden: bool| {
             plan.buffers
@@ -81,7 +82,8 @@ impl Memory {
                 (hidden, slots * of_role(false).map(bytes).sum::<u64>())
             }
             EngineKind::Host => {
-                // Records start on cache lines. One more line avoids distances of whole pages.
+                // Records start on cache lines. One more line per record avoids distances of whole
+                // pages.
                 let bytes = |b: &Buffer| ((b.padded_rows.next_multiple_of(16) + 16) * 4) as u64;
                 let whole = |&(i, _): &(usize, &Buffer)| !of_images(plan) || meets_large(plan, i);
                 let buffers = plan
@@ -121,8 +123,8 @@ impl Memory {
     }
 }
 
-/// Returns true if the plan has a step that is no affine layer, activation or arg-max. A thread of
-/// the host engine then carries only a few records at once through the steps.
+/// Returns true if the plan has a step other than affine layers, activations and arg-max. A thread
+/// of the host engine then takes only a few records at once through the steps.
 fn of_images(plan: &Plan) -> bool {
     let vectors = |s: &Step| {
         use Operation::{Activation, Affine, ArgMax, Relu, Sigmoid};
@@ -131,7 +133,7 @@ fn of_images(plan: &Plan) -> bool {
     !plan.steps.iter().all(vectors)
 }
 
-/// Returns true if a layer with at least [`LARGE`] bytes of weights reads or writes buffer `i`.
+/// Returns true if an affine layer with at least [`LARGE`] bytes of weights uses buffer `i`.
 fn meets_large(plan: &Plan, i: usize) -> bool {
     let large = |a: &Arg| matches!(a, Arg::Constant(c) if plan.constants[*c].bytes() >= LARGE);
     let of_layer = |s: &&Step| s.operation == Operation::Affine && s.args.iter().any(large);
@@ -141,7 +143,7 @@ fn meets_large(plan: &Plan, i: usize) -> bool {
         .any(|s| s.args.contains(&Arg::Buffer(i)))
 }
 
-/// Returns the largest batch below that of `plan` within `most` bytes, or 0 if none fits.
+/// Returns the largest batch size below `plan`'s that needs at most `most` bytes. 0 if none does.
 pub(crate) fn bounded(
     network: &Network,
     (recipe, library): (&PlanRecipe, &Library),
@@ -162,7 +164,8 @@ pub(crate) fn bounded(
             too_many = middle
         }
     }
-    // A part of a granule needs the memory of a whole one, so a multiple of granules is preferred.
+    // A part of a granule needs the memory of a whole granule, so a multiple of granules is
+    // preferred.
     let whole = fitting / plan.granule * plan.granule;
     if whole > 0 && fits(whole) {
         whole
@@ -171,18 +174,18 @@ pub(crate) fn bounded(
     }
 }
 
-/// Fewest threads with which [`grow`] enlarges the host engine's batch.
+/// The fewest threads for which [`grow`] enlarges the host engine's batch.
 const MANY_THREADS: usize = 4;
 
 /// The factor by which [`grow`] enlarges the host engine's batch.
 const GROWTH: usize = 4;
 
-/// Floating-point operations of a thread's share of a batch. With more operations the cost of
-/// handing out a batch is negligible.
+/// [`grow`] enlarges a batch if a thread's share has at most this many floating-point operations.
+/// With more, the cost of handing out a batch is negligible.
 const SHORT: u64 = 20_000_000;
 
-/// Enlarges the batch of a host plan if its shares are too short for the number of threads. The
-/// larger batch must fit [`HOST_BYTES`] and `most`. Only the batch sizes of the plan change.
+/// Enlarges the batch of a host plan if a thread's share of it is too short. The larger batch must
+/// fit into [`HOST_BYTES`] and `most`. Only the batch sizes of the plan change.
 pub(crate) fn grow(plan: &mut Plan, flop: u64, threads: usize, most: Option<u64>) {
     let share = flop * plan.batch as u64 / threads.max(1) as u64;
     if threads < MANY_THREADS
@@ -198,13 +201,15 @@ pub(crate) fn grow(plan: &mut Plan, flop: u64, threads: usize, most: Option<u64>
     }
 }
 
-/// Returns source path and compiler options of a step. Both are empty for steps of the host engine.
+/// Returns the source's path and the compiler's options of a step. Both are empty on the host
+/// engine.
 pub(crate) fn program(plan: &Plan, step: &Step, library: &Library) -> (String, String) {
     let Some((_, kernel)) = library.kernel(&step.kernel) else {
         return Default::default();
     };
     let source = kernel.source.as_deref().unwrap_or_default().to_string();
-    // Biases are F32, the first format, so the last format is that of the weights.
+    // Biases are F32, the first number format, so the last format among the constants is that of
+    // the weights.
     let stored = plan.constants_of(step).map(Constant::weights);
     let weights = stored.max_by_key(|&p| p as u8).unwrap_or_default();
     let options = kernel.options(step.activation, weights, step.local, &step.options);
@@ -228,8 +233,8 @@ pub(crate) fn programs(plan: &Plan, library: &Library) -> usize {
     all.len()
 }
 
-/// Returns the expected time of a batch in microseconds, on a device of `class` or on `threads`
-/// threads of a host class. Each of the `records` records takes `flop` operations.
+/// Returns the expected microseconds of a batch, on a device of `class` or on `threads` threads of
+/// a host class. The batch has `records` records, each with `flop` floating-point operations.
 pub(crate) fn modelled_us(
     class: &DeviceClass,
     engine: EngineKind,
@@ -237,8 +242,8 @@ pub(crate) fn modelled_us(
     steps: usize,
     (records, flop): (usize, u64),
 ) -> f64 {
-    // Sending the input and reading the results cost about a launch each. On an H200 they took 23
-    // µs, with launches of 8.6 µs.
+    // Sending the input and reading the results cost about a launch each. On an H200 the two took
+    // 23 µs together, and a launch took 8.6 µs.
     let launches = if engine == EngineKind::Host {
         1
     } else {
@@ -248,26 +253,26 @@ pub(crate) fn modelled_us(
     launches as f64 * class.launch_us + flop / (class.gflops * threads as f64) / 1e3
 }
 
-/// Memory, launches and time of a plan.
+/// The memory, launches and expected time of a plan.
 pub(crate) struct Fit<'l> {
-    /// Most records of a batch of the plan.
+    /// The number of records in a full batch of the plan.
     pub(crate) batch: usize,
-    /// Memory on a device that shares it with the host.
+    /// The memory that the plan needs on a device that shares memory with the host.
     pub(crate) memory: Memory,
-    /// Bytes of the arena: the lower bound and the actual size. They are for a batch, or for a
-    /// record on the host engine.
+    /// Two sizes of the arena in bytes: the lower bound and the actual size. On a device they are
+    /// for a batch, on the host engine for a record.
     pub(crate) arena: (usize, usize),
-    /// Launches for each full batch.
+    /// The number of launches for each full batch.
     pub(crate) steps: usize,
-    /// Number of OpenCL programs that the plan builds at start.
+    /// The number of OpenCL programs that the plan builds at start.
     pub(crate) programs: usize,
     /// The first device class that uses the plan, and its expected microseconds for a record. For a
-    /// host plan it is the class of the CPU. `None` if there is no such class.
+    /// host plan it is the CPU's class. `None` if there is no such class.
     pub(crate) modelled: Option<(&'l str, f64)>,
 }
 
 impl<'l> Fit<'l> {
-    /// Returns the needs of `plan`. `host` is the CPU architecture and the number of threads.
+    /// Returns what `plan` needs. `host` is the CPU architecture and the number of threads.
     pub(crate) fn of(plan: &Plan, library: &'l Library, host: (&str, usize), flop: u64) -> Fit<'l> {
         let (arch, threads) = host;
         let (class, rate) = match plan.engine {
@@ -300,8 +305,8 @@ mod tests {
     use crate::baked::{library, network};
     use crate::planner;
 
-    /// `bounded` returns a batch that fits, and one granule more does not fit. If one record does
-    /// not fit, it returns 0.
+    /// `bounded` returns a batch that fits, and a batch with one granule more does not fit. If not
+    /// even one record fits, it returns 0.
     #[test]
     fn batches_are_as_large_as_memory_allows() {
         for recipe in library().plans.iter() {
@@ -324,7 +329,7 @@ mod tests {
                         "{}: {batch} in {most}",
                         recipe.name
                     );
-                    // Part granules need as much memory as whole ones.
+                    // A part of a granule needs as much memory as a whole granule.
                     let next = batch + full.granule;
                     assert!(
                         next >= full.batch || total(next) > most,
@@ -337,7 +342,7 @@ mod tests {
         }
     }
 
-    /// Equal pairs of source and options count once, and steps of the host engine do not count.
+    /// Programs with equal source and options count once. Steps of the host engine do not count.
     #[test]
     fn programs_are_counted_once() {
         let count = |name: &str| {
@@ -348,7 +353,7 @@ mod tests {
             )
         };
         assert_eq!(count("host"), 0);
-        // Each of the two layers takes three launches. The arg-max follows.
+        // Each of the network's two layers takes three launches. The arg-max follows.
         let morton = planner::plan(
             network(),
             library().plan("thesis-morton").unwrap(),

@@ -1,17 +1,18 @@
-//! Finds the nodes that one launch of a kernel can compute.
+//! Finds the nodes of a graph that one launch of a kernel can compute together.
 
 use crate::ir::graph::Graph;
 use crate::ir::op::{Activation, Arithmetic, Math, Op};
 use crate::registry::{Covered, Kernel};
 
-/// The nodes that one launch computes.
+/// The nodes of a graph that one launch of a kernel computes.
 #[derive(Default)]
 pub(super) struct Chain {
     /// All nodes that the launch computes, in order.
     pub(crate) nodes: Vec<usize>,
-    /// The nodes that own arrays, and the activation that follows each.
+    /// The nodes that have weights or other arrays, each with the activation that follows it.
     pub(crate) weighted: Vec<(usize, Activation)>,
-    /// The addition node that the launch also computes, and the value that it adds to the sums.
+    /// The addition node that the launch also computes, and the value that is added to the launch's
+    /// sums.
     pub(crate) added: Option<(usize, usize)>,
     /// The `Scale` node behind a layer that the launch also computes.
     pub(crate) rescaled: Option<usize>,
@@ -20,8 +21,8 @@ pub(super) struct Chain {
 }
 
 /// Returns the node that a launch may compute together with `node`. It must be the only reader of
-/// `node`'s value, which must be no output. If it reads two values, it must be an addition of equal
-/// shapes that `may_add(addition, other value)` permits. The other value is then returned too.
+/// `node`'s value, which must be no output. A reader of two values must be an addition of equal
+/// shapes that `may_add(addition, other value)` permits. The other value is then returned, too.
 fn fusible(
     graph: &Graph,
     node: usize,
@@ -41,7 +42,8 @@ fn fusible(
 }
 
 /// Returns the nodes that `kernel` computes from node `first` on. Returns `None` if the graph does
-/// not match the kernel's chain, or if a kernel for whole networks would leave out a node.
+/// not match the nodes that the kernel covers. A kernel for whole networks must not leave out a
+/// node.
 pub(super) fn chain(
     graph: &Graph,
     kernel: &Kernel,
@@ -50,7 +52,7 @@ pub(super) fn chain(
 ) -> Option<Chain> {
     let (mut chain, mut next) = (Chain::default(), Some((first, None)));
     let mut take = |what: Covered, behind: bool| {
-        // A mathematical function gets a step of its own, unless the kernel names it.
+        // A mathematical function gets its own step, unless the kernel's entry names the function.
         let own_step = |n: usize| matches!(graph.nodes[n].op, Op::Activation(Activation::Math(_)));
         let named = matches!(what, Covered::Only(_));
         let fits =

@@ -1,4 +1,5 @@
-//! Maps the elements of values to rows, and drafts steps over images and moves of elements.
+//! Assigns matrix rows to the elements of values. Drafts steps over images, and steps that only
+//! move elements.
 
 use super::fuse::Chain;
 use super::{Draft, Matrix, Planner, View};
@@ -15,9 +16,9 @@ impl<'l> Planner<'l> {
         self.network.graph.values[value].shape
     }
 
-    /// Returns the matrix and the rows of a value that has been drafted.
+    /// Returns the matrix that holds a drafted value, and the rows of its elements.
     pub(super) fn view(&self, value: usize) -> &View {
-        // Planning fails if a node cannot be drafted, so no step uses this default.
+        // If a node cannot be drafted, planning fails. So no step uses this default.
         static NONE: View = View {
             matrix: 0,
             map: RowMap::vector(1),
@@ -25,8 +26,8 @@ impl<'l> Planner<'l> {
         self.views[value].as_ref().unwrap_or(&NONE)
     }
 
-    /// Sizes `matrix` for `value` alone, and records the rows of its elements. The rows of each
-    /// pixel are padded to a multiple of `multiple`.
+    /// Sizes `matrix` for `value` alone, and records the rows of the value's elements. The rows of
+    /// each pixel are padded to a multiple of `multiple`.
     pub(super) fn pixels(&mut self, matrix: usize, value: usize, multiple: usize) {
         let shape = self.shape(value);
         if shape.h * shape.w == 1 {
@@ -42,8 +43,8 @@ impl<'l> Planner<'l> {
             .c
             .next_multiple_of(lcm(multiple, self.known.pixels[value]));
         self.matrices[matrix].pixels_of = Some(value);
-        // The host writes every row of the input, so only other matrices must consist of whole
-        // pixels.
+        // Other matrices must consist of whole pixels. The input need not, because the host writes
+        // every row of it.
         self.matrices[matrix].by_pixels = matrix > 0;
         self.matrices[matrix].rows = shape.h * shape.w * pixel;
         self.views[value] = Some(View {
@@ -52,7 +53,7 @@ impl<'l> Planner<'l> {
         });
     }
 
-    /// Returns the number of rows that a copy of `value` has.
+    /// Returns the number of rows that a copy of `value` would have.
     pub(super) fn rows_of_copy(&self, value: usize) -> usize {
         let Shape { c, h, w } = self.shape(value);
         match h * w {
@@ -61,25 +62,27 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Returns each value whose pixels need more padding, and the number that the rows of one of
-    /// its pixels must become a multiple of.
+    /// Returns each value whose pixels need more padding. With it comes the number that the rows of
+    /// one of its pixels must become a multiple of.
     pub(super) fn wider_pixels(&self) -> Vec<(usize, usize)> {
         let wider = |m: &Matrix| {
             let value = m.pixels_of.filter(|_| m.by_pixels && m.padded() > m.rows)?;
             let Shape { h, w, .. } = self.shape(value);
-            // The least factor that makes the rows of all pixels a multiple of `row_multiple`.
+            // The smallest factor per pixel that makes the rows of all pixels a multiple of
+            // `row_multiple`.
             let factor = m.row_multiple / gcd(h * w, m.row_multiple);
             Some((value, lcm(self.known.pixels[value], factor)))
         };
         self.matrices.iter().filter_map(wider).collect()
     }
 
-    /// Adds a matrix for the value of node `last`, which `kernel` writes. Pixels are padded to the
-    /// alignment of the kernel and to whole work-groups.
+    /// Adds a matrix for the value of node `last`, which `kernel` writes. Its pixels are padded to
+    /// the alignment of the kernel and to whole work-groups.
     fn fresh(&mut self, kernel: &'l Kernel, last: usize) -> usize {
         let node = &self.network.graph.nodes[last];
         let r = &kernel.restrictions;
-        // Kernels with tiles write nothing outside the image and need no padding to work-groups.
+        // Kernels with tiles write nothing outside the image, so they need no padding to
+        // work-groups.
         let group = self.recipe.group(kernel).filter(|_| r.tile.is_none());
         let (rows, cols) = r.whole_groups(group.unwrap_or((1, 1)));
         let (aligned, layout) = match &r.r {
@@ -101,7 +104,8 @@ impl<'l> Planner<'l> {
         matrix
     }
 
-    /// Gives the network's output the layout that the arg-max reads, if it has no layout yet.
+    /// Gives the network's output the layout that the arg-max reads, if the output has no layout
+    /// yet.
     fn last_values(&mut self, matrix: usize) {
         let argmax = self
             .kernel(Operation::ArgMax)
@@ -109,8 +113,8 @@ impl<'l> Planner<'l> {
         self.lay_out(matrix, argmax.and_then(layout_read));
     }
 
-    /// Gives a matrix without a layout the one that other kernels of the plan read, to avoid repack
-    /// steps. Matrices of the host engine keep none.
+    /// Gives a matrix without a layout the one that other kernels of the plan read. This avoids
+    /// repack steps. Matrices of the host engine stay without a layout.
     fn family(&mut self, kernel: &Kernel, matrix: usize) {
         if kernel.restrictions.needs.host || self.matrices[matrix].layout.is_some() {
             return;
@@ -119,7 +123,7 @@ impl<'l> Planner<'l> {
         self.lay_out(matrix, layout);
     }
 
-    /// Sets the layout of a matrix that has none.
+    /// Gives `layout` to a matrix that has no layout yet.
     fn lay_out(&mut self, matrix: usize, layout: Option<&Layout>) {
         if let (None, Some(layout)) = (&self.matrices[matrix].layout, layout) {
             self.matrices[matrix].layout = Some(layout.clone());
@@ -127,8 +131,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Drafts node `i` if it only moves elements. A view of the same rows is preferred to a copy.
-    /// Returns false for other nodes.
+    /// Drafts node `i` if it only moves elements, and returns true. A view of the same rows is
+    /// preferred to a copy. Returns false for other nodes.
     pub(super) fn moves(&mut self, i: usize) -> bool {
         let node = &self.network.graph.nodes[i];
         let (from, shape) = (node.inputs[0], self.shape(node.inputs[0]));
@@ -138,7 +142,7 @@ impl<'l> Planner<'l> {
             Op::Transpose(_) | Op::Slice { .. } => {
                 let to = self.shape(node.output);
                 let moved = moved(&map, node.op, shape, to).or_else(|| {
-                    // The copy is an image, so its rows follow the axes.
+                    // A copy is an image, so its rows follow the axes.
                     self.copy(from, i)?;
                     moved(&self.view(from).map, node.op, shape, to)
                 });
@@ -158,7 +162,7 @@ impl<'l> Planner<'l> {
                         return true;
                     };
                     let from = *self.view(input);
-                    // The first copy fills the rows that no input writes.
+                    // The first copy also fills the rows that no input writes.
                     self.move_rows(kernel, i, from, (to, rows), n == 0, 0.0);
                     first += part.along(axis);
                 }
@@ -195,8 +199,8 @@ impl<'l> Planner<'l> {
         kernel
     }
 
-    /// Drafts a step that copies rows. With `fills` it writes all rows of the result, and `value`
-    /// to those without a source.
+    /// Drafts a step that copies rows into matrix `to`. With `fills` it also writes `value` into
+    /// all rows without a source.
     fn move_rows(
         &mut self,
         kernel: &'l Kernel,
@@ -208,7 +212,7 @@ impl<'l> Planner<'l> {
     ) {
         let input = self.reads(kernel, from.matrix, node);
         self.family(kernel, input);
-        // `place` replaces the 1 by the number of padded rows.
+        // `place` later replaces the 1 by the number of padded rows.
         let moved = [Moved {
             from: from.map,
             to: rows,
@@ -221,8 +225,8 @@ impl<'l> Planner<'l> {
         });
     }
 
-    /// Drafts a copy of `value` for node `node` as an image in a matrix of its own. The copy
-    /// becomes the view of the value.
+    /// Drafts a copy of `value` as an image in its own matrix, for node `node`. From then on,
+    /// readers of the value use the copy.
     pub(super) fn copy(&mut self, value: usize, node: usize) -> Option<View> {
         let kernel = self.gather(node)?;
         let from = *self.view(value);
@@ -237,7 +241,7 @@ impl<'l> Planner<'l> {
     }
 
     /// Returns rows of `value` that node `node` may overwrite. It copies the value if the rows are
-    /// the input's, or if another node or the output still needs them.
+    /// the network's input, or if another node or the output still needs them.
     pub(super) fn own(&mut self, value: usize, node: usize) -> View {
         let (graph, view) = (&self.network.graph, *self.view(value));
         let there = |v: &usize| {
@@ -252,21 +256,22 @@ impl<'l> Planner<'l> {
         if !shared && view.matrix > 0 {
             return view;
         }
-        // Other nodes keep reading the original.
+        // Other nodes keep reading the original value.
         let before = self.views[value];
         let copy = self.copy(value, node);
         self.views[value] = before;
         copy.unwrap_or(view)
     }
 
-    /// Returns `value` as an image in a matrix, copying it if its rows form none.
+    /// Returns `value` as an image in a matrix. The value is copied if its rows do not form an
+    /// image.
     fn image(&mut self, value: usize, node: usize) -> Option<(usize, Image)> {
         let shape = self.shape(value);
         let as_image = |view: &View| view.map.as_image(shape).map(|image| (view.matrix, image));
         as_image(self.view(value)).or_else(|| as_image(&self.copy(value, node)?))
     }
 
-    /// Drafts a step over images. Returns the nodes that it computes.
+    /// Drafts a step over images. Returns the nodes that the step computes.
     pub(super) fn of_image(&mut self, kernel: &'l Kernel, i: usize, chain: Chain) -> Vec<usize> {
         let graph = &self.network.graph;
         let Chain {
@@ -309,8 +314,8 @@ impl<'l> Planner<'l> {
         nodes
     }
 
-    /// Returns the fused additions whose operand differs in layout or rows from the result. They
-    /// need a step of their own.
+    /// Returns the fused additions whose operand has another layout or other rows than the result.
+    /// Such an addition needs its own step.
     pub(super) fn apart(&self) -> Vec<usize> {
         let stands = |matrix: usize| {
             let matrix = &self.matrices[matrix];
@@ -319,12 +324,12 @@ impl<'l> Planner<'l> {
         let apart = |d: &Draft<'_>| {
             let (sum, value) = d.added?;
             let View { matrix, map } = self.view(value);
-            // The rows are taken from the step, because the view of an output may already be a
-            // copy.
+            // The rows come from the step's geometry, because the view of an output may already be
+            // that of a copy.
             let needed = d.geometry.map(|g| g.output.0);
             let found = map.as_image(self.shape(self.network.graph.nodes[d.node].output));
-            // The plan checker compares whole geometries. An operand that was written as an image
-            // of another shape would fail there.
+            // The plan's check compares whole geometries. So the operand must have been written as
+            // an image of the same shape.
             let writers = self
                 .drafts
                 .iter()
@@ -352,8 +357,8 @@ impl<'l> Planner<'l> {
             Op::Product { transposed } => return self.product_step(kernel, i, transposed),
             Op::Convolution { window, groups } => (window, groups),
             Op::Pool { window, .. } => (window, 1),
-            // The taps of a resampled pixel count as the elements of its window. They need not be
-            // neighbours.
+            // The taps of a resampled pixel count as the elements of its window, although they need
+            // not be neighbours.
             Op::Resample { taps, .. } => (Window::of(taps), 1),
             _ => (Window::of((1, 1)), 1),
         };
@@ -375,8 +380,8 @@ impl<'l> Planner<'l> {
         )
     }
 
-    /// Returns a draft with images and a window. If the kernels' argument cannot hold a size,
-    /// reports a mistake and returns `None`.
+    /// Returns a draft of a step with images and a window. If a size is too large for the kernel's
+    /// argument, records a mistake and returns `None`.
     fn placed(
         &mut self,
         kernel: &'l Kernel,
@@ -394,14 +399,15 @@ impl<'l> Planner<'l> {
         })
     }
 
-    /// Returns a view that takes all rows of its matrix, copying the value if necessary.
+    /// Returns a view of `value` that occupies all rows of its matrix. The value is copied if
+    /// necessary.
     fn whole(&mut self, value: usize, node: usize) -> Option<View> {
         let shape = self.shape(value);
         let view = *self.view(value);
         let rows = self.matrices[view.matrix].rows;
         let pixel = rows / (shape.h * shape.w);
-        // Rows of other values must not count as padding. So a vector needs a matrix with no
-        // further rows, and the pixels of an image must share all rows of the matrix equally.
+        // Rows of other values must not count as padding. So a vector needs a matrix without
+        // further rows. The pixels of an image must divide all rows of the matrix equally.
         let own = pixel < rows && pixel * shape.h * shape.w == rows || rows == shape.c;
         let whole = own && view.map == RowMap::image(Image::dense(shape, pixel), shape);
         if whole {
@@ -411,7 +417,8 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Adds a matrix for the value of node `last`, with the rows and the layout of matrix `input`.
+    /// Adds a matrix for the value of node `last`, with as many rows and the same layout as matrix
+    /// `input`.
     fn alike(&mut self, input: usize, last: usize, map: RowMap) -> usize {
         let name = self.network.graph.nodes[last].name.to_string();
         let Matrix {
@@ -432,7 +439,8 @@ impl<'l> Planner<'l> {
     }
 
     /// Drafts a step that multiplies each element by a factor, and adds a summand if the node has
-    /// some. Factors and summands have a map each, from elements to indices of the array.
+    /// summands. One map leads from elements to their factors in the array, another to their
+    /// summands.
     fn scale_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {
         let graph = &self.network.graph;
         let node = &graph.nodes[i];
@@ -440,7 +448,7 @@ impl<'l> Planner<'l> {
         let input = self.reads(kernel, matrix, last);
         self.family(kernel, input);
         let output = self.alike(input, last, map);
-        // A PReLU has no summands. Its kernel gets the slopes twice.
+        // A PReLU has no summands. Its kernel gets the slopes in both maps.
         let arrays =
             [node.tensors.first(), node.tensors.last()].map(|t| t.map(|&t| &graph.tensors[t]));
         let moved = arrays.map(|array| Moved {
@@ -455,14 +463,15 @@ impl<'l> Planner<'l> {
     }
 
     /// Drafts an element-wise operation on two values. The result has the rows and the layout of
-    /// the first.
+    /// the first value.
     fn combine_step(&mut self, kernel: &'l Kernel, i: usize, last: usize) -> Option<Draft<'l>> {
         let node = &self.network.graph.nodes[i];
         let (first, second) = (node.inputs[0], node.inputs[1]);
         let shape = self.shape(first);
         let (other, mut stands) = self.image(second, i)?;
         if self.shape(second) != shape {
-            // The second operand is one pixel, which applies to every pixel of the first.
+            // The second operand has one pixel, which combines with every pixel of the first
+            // operand.
             stands = Image {
                 pixel: 0,
                 line: 0,
@@ -474,13 +483,13 @@ impl<'l> Planner<'l> {
             mut map,
         } = self.whole(first, i)?;
         if shape.h * shape.w > 1 && self.matrices[matrix].pixels_of.is_none() {
-            // An image in the matrix of a vector may have padding rows behind its last pixel. In a
-            // copy each pixel has its own padding.
+            // An image in the matrix of a vector may have padding rows behind its last pixel. A
+            // copy gives each pixel its own padding.
             View { matrix, map } = self.copy(first, i)?;
         }
         let input = self.reads(kernel, matrix, last);
         self.family(kernel, input);
-        // The kernel needs one layout for both operands.
+        // The kernel needs the same layout for both operands.
         self.family(kernel, other);
         let layout = self.matrices[input].layout.clone();
         let other = self.link(kernel, other, layout.as_ref(), last);
@@ -500,8 +509,8 @@ impl<'l> Planner<'l> {
         })
     }
 
-    /// Drafts the product of two values. Its operands are read where they are, if their rows follow
-    /// the axes.
+    /// Drafts the matrix product of two values. An operand is read in place if its rows follow the
+    /// axes.
     fn product_step(
         &mut self,
         kernel: &'l Kernel,
@@ -514,7 +523,7 @@ impl<'l> Planner<'l> {
         let (other, b) = self.strides(second, i)?;
         let input = self.reads(kernel, matrix, i);
         self.family(kernel, input);
-        // The kernel needs one layout for both operands.
+        // The kernel needs the same layout for both operands.
         self.family(kernel, other);
         let layout = self.matrices[input].layout.clone();
         let other = self.link(kernel, other, layout.as_ref(), i);
@@ -537,15 +546,15 @@ impl<'l> Planner<'l> {
         })
     }
 
-    /// Returns the matrix of `value` and the distances of its elements along the axes. Copies the
-    /// value if its rows do not follow them.
+    /// Returns the matrix of `value`, and the distances in rows between its elements along the
+    /// axes. The value is copied if its rows do not follow the axes.
     fn strides(&mut self, value: usize, node: usize) -> Option<(usize, Strides)> {
         let shape = self.shape(value);
         let strides = |view: &View| Some((view.matrix, Strides::of(&view.map, shape)?));
         strides(self.view(value)).or_else(|| strides(&self.copy(value, node)?))
     }
 
-    /// Copies the network's output if it shares the matrix of the input, or if an arg-max needs its
+    /// Copies the network's output if it is in the input's matrix, or if an arg-max needs its
     /// elements in consecutive rows.
     pub(super) fn outputs(&mut self) {
         let Some(&value) = self.network.graph.outputs.first() else {
@@ -582,7 +591,7 @@ impl<'l> Planner<'l> {
     }
 }
 
-/// Returns the layout in which a kernel reads activations, or `None` if it supports any.
+/// Returns the layout in which a kernel reads its operand `b`, or `None` if it accepts any.
 fn layout_read(kernel: &Kernel) -> Option<&Layout> {
     kernel
         .restrictions
@@ -591,8 +600,8 @@ fn layout_read(kernel: &Kernel) -> Option<&Layout> {
         .and_then(|b| b.representation.as_ref())
 }
 
-/// Returns the rows of a transposed or sliced value, whose operand has shape `from` and rows `map`.
-/// `None` if the rows do not follow the axes.
+/// Returns the rows of a transposed or sliced value. Its operand has shape `from` and rows `map`.
+/// `None` if the operand's rows do not follow the axes.
 fn moved(map: &RowMap, op: Op, from: Shape, to: Shape) -> Option<RowMap> {
     match op {
         Op::Transpose(axes) => map.transposed(from, axes),
@@ -601,7 +610,7 @@ fn moved(map: &RowMap, op: Op, from: Shape, to: Shape) -> Option<RowMap> {
     }
 }
 
-/// Returns the indices (c, y, x) that are `first` along `axis` and 0 along the other axes.
+/// Returns an index (c, y, x) that is `first` along `axis` and 0 along the other axes.
 fn along(axis: Axis, first: usize) -> [usize; 3] {
     let mut at = [0; 3];
     at[axis as usize] = first;

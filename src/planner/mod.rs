@@ -1,5 +1,5 @@
-//! Makes a plan from a network's graph and a recipe. It chooses a kernel for each node and pads
-//! every buffer to sizes that all its kernels accept.
+//! Makes a plan from a network's graph and a recipe. The planner chooses a kernel for each node,
+//! and pads every buffer to sizes that all kernels which use it accept.
 //!
 //! ```text
 //! fuse:   the nodes that one launch of a kernel can compute
@@ -33,15 +33,15 @@ use crate::registry::{EngineKind, Kernel, Library, Operation, PlanRecipe, lcm};
 
 #[cfg(test)]
 thread_local! {
-    /// The number of calls of [`plan`] in this thread.
+    /// The number of calls of [`plan`] in this thread. Tests count them.
     pub(crate) static CALLS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Plans `network` with the kernels of `recipe`. Without `batch` the recipe's batch size applies,
-/// reduced until the buffers fit the byte limit of the engine.
+/// Plans `network` with the kernels of `recipe`. Without `batch` it takes the recipe's batch size.
+/// That is reduced until the buffers fit the engine's byte limit.
 ///
 /// # Errors
-/// Returns all mistakes at once, each with the names of plan and node.
+/// Returns all mistakes at once, each with the names of the plan and of a node.
 pub(crate) fn plan(
     network: &Network,
     recipe: &PlanRecipe,
@@ -54,7 +54,8 @@ pub(crate) fn plan(
     if let Some(batch) = batch {
         return of_batch(batch.max(1)).map_err(PlanError::mistakes);
     }
-    // If the recipe's batch is too large, a plan for one record shows the bytes of a record.
+    // If the recipe's batch is too large, a plan for one record shows how many bytes a record
+    // takes.
     let made = match of_batch(recipe.batch.max(1)) {
         Err(PlanError::TooLarge(mistakes)) => of_batch(1).map_err(|_| mistakes),
         made => made.map_err(PlanError::mistakes),
@@ -67,7 +68,7 @@ pub(crate) fn plan(
     if made.batch == most {
         return Ok(made);
     }
-    // A whole number of granules wastes no columns.
+    // A batch of whole granules wastes no columns of padding.
     let whole = most / made.granule * made.granule;
     match of_batch(if whole > 0 { whole } else { most }) {
         Err(PlanError::TooLarge(_)) => Ok(made),
@@ -75,9 +76,9 @@ pub(crate) fn plan(
     }
 }
 
-/// Plans batches of `batch` records and appends the variant for few records. It is left out if it
-/// cannot be planned or has the same kernels. If no batch exceeds the variant's limit, the result
-/// is the variant alone.
+/// Plans batches of `batch` records, and appends the recipe's variant for few records. The variant
+/// is left out if it cannot be planned or has the same kernels. If no batch exceeds the variant's
+/// limit, the result is the variant alone.
 fn with_few(
     network: &Network,
     recipe: &PlanRecipe,
@@ -88,7 +89,7 @@ fn with_few(
         return of_batch(network, recipe, library, batch, None);
     };
     let of_few = recipe.of_few(few);
-    // The variant may need a kernel that a shortened recipe lacks. The full plan then serves all
+    // The variant may need a kernel that a shortened recipe lacks. The full plan then runs all
     // batches.
     if batch <= few.records {
         if let Ok(variant) = of_batch(network, &of_few, library, batch, None) {
@@ -99,7 +100,7 @@ fn with_few(
     let Ok(variant) = of_batch(network, &of_few, library, batch, Some(&full)) else {
         return Ok(full);
     };
-    // A variant with the same kernels gains nothing.
+    // A variant for few records with the same kernels as the full plan gains nothing.
     let same = full
         .steps
         .iter()
@@ -113,8 +114,8 @@ fn with_few(
     Ok(joined.unwrap_or(full))
 }
 
-/// Returns `full` with the steps of `variant` appended. Returns `None` if their inputs or results
-/// have different layouts or sizes.
+/// Returns the plan `full` with the steps of `variant` appended. Returns `None` if inputs or
+/// results of both plans have different layouts or sizes.
 fn joined(full: &Plan, variant: Plan, records: usize) -> Option<Plan> {
     let mut buffers = full.buffers.to_vec();
     let place = |of: &Buffer| {
@@ -169,15 +170,15 @@ impl PlanError {
     }
 }
 
-/// Byte limit for the buffers of a batch on the host. A network with larger records gets smaller
+/// Byte limit for the buffers of a batch on the host. A network with large records gets smaller
 /// batches, unless the caller sets the batch size.
 const HOST_BYTES: usize = 16 << 20;
 
-/// Byte limit for the buffers of a batch on a device, like [`HOST_BYTES`].
+/// Byte limit for the buffers of a batch on an OpenCL device, used like [`HOST_BYTES`].
 const DEVICE_BYTES: usize = 64 << 20;
 
-/// Plans batches of `batch` records without a variant. If the result itself is to be the variant of
-/// a plan, `full` is that plan.
+/// Plans batches of `batch` records, without a variant for few records. To plan such a variant
+/// itself, `full` must be the plan that it belongs to.
 fn of_batch(
     network: &Network,
     recipe: &PlanRecipe,
@@ -185,8 +186,8 @@ fn of_batch(
     batch: usize,
     full: Option<&Plan>,
 ) -> Result<Plan, PlanError> {
-    // Padded sizes decide whether two layouts place a matrix equally, and repack steps change
-    // padded sizes. Each round adds the repack steps that the previous round lacked.
+    // Padded sizes decide if two layouts place a matrix equally, and repack steps change padded
+    // sizes. So each round adds the repack steps that the previous round found missing.
     let pixels = vec![1; network.graph.values.len()];
     let mut known = Known {
         full,
@@ -195,8 +196,8 @@ fn of_batch(
         apart: Vec::new(),
     };
     if let (Some(plan), Some(&value)) = (full, network.graph.inputs.first()) {
-        // The variant reads the input buffer of the full plan, so a pixel of the input has as many
-        // rows as there.
+        // The variant shares the input buffer of the full plan. So a pixel of its input has as many
+        // rows as in the full plan.
         let shape = network.graph.values[value].shape;
         let input = plan
             .buffer(BufferRole::Input)
@@ -217,7 +218,7 @@ fn of_batch(
             .map(|l| (l.reader, planner.repackable(l)))
             .collect();
         let wider = planner.wider_pixels();
-        // The operands of fused additions can be compared only after all sizes are final.
+        // The operands of fused additions can only be compared when all sizes are final.
         let settled = unmet.is_empty() && wider.is_empty();
         let apart = if settled { planner.apart() } else { Vec::new() };
         if settled && apart.is_empty() {
@@ -237,22 +238,23 @@ fn of_batch(
     }
 }
 
-/// Findings of earlier planning rounds.
+/// Facts that earlier planning rounds found, for the next round.
 struct Known<'l> {
-    /// The plan for full batches, if the current one is its variant for few records.
+    /// The plan for full batches, if the planner is now making its variant for few records.
     full: Option<&'l Plan>,
-    /// The steps that read a repacked copy of their operand.
+    /// The steps that must read a repacked copy of their operand.
     repacks: Vec<Reader>,
-    /// For each value of the graph, the number of which the padded rows of a pixel are a multiple.
+    /// For each value of the graph, a number. The padded rows of each of the value's pixels must be
+    /// a multiple of it.
     pixels: Vec<usize>,
-    /// Addition nodes that get a step of their own instead of being fused.
+    /// Addition nodes that get a separate step instead of being fused into another step.
     apart: Vec<usize>,
 }
 
-/// A reader of a matrix: the graph node and the operation of its step.
+/// The reader of a matrix: the last graph node of the reading step, and the step's operation.
 type Reader = (usize, Operation);
 
-/// A step before sizes are known.
+/// A step of a plan before the sizes of its buffers are known.
 struct Draft<'l> {
     kernel: &'l Kernel,
     activation: Activation,
@@ -263,41 +265,45 @@ struct Draft<'l> {
     /// The last graph node that the step computes. The arg-max is no node, so its step has the
     /// number of nodes here.
     node: usize,
-    /// The first graph node that the step computes.
+    /// The first of the graph nodes that the step computes.
     first: usize,
-    /// The nodes whose weights and biases the step reads, and the activation that follows each.
+    /// The nodes whose weights and biases the step reads, each with the activation that follows it.
     weighted: Vec<(usize, Activation)>,
-    /// The images that the step reads and writes, and its window, for steps over images.
+    /// For steps over images: the image that the step reads, the image that it writes, and its
+    /// window.
     geometry: Option<Geometry>,
-    /// The sizes and operand rows, for a step that computes the product of two values.
+    /// For a step that multiplies two values: the sizes and the rows of both operands.
     product: Option<Product>,
-    /// The matrix of a second operand: of a combination or product, or of an addition fused
-    /// into the step.
+    /// The matrix of the step's second operand. Combinations and products have one, and steps with
+    /// a fused addition.
     second: Option<usize>,
-    /// The addition node that is fused into the step, and the value that it adds.
+    /// The addition node that is fused into the step, and the value that the step adds for it.
     added: Option<(usize, usize)>,
-    /// The map of the columns of the weights, if they follow the elements of an image.
+    /// The map of the weights' columns, if they follow the elements of an image.
     placing: Placing,
-    /// Maps of the factors and summands of a `Scale` step, or twice the map of a `Gather` step.
+    /// The maps of the factors and of the summands of a `Scale` step. A `Gather` step has its map
+    /// twice.
     moved: [Moved; 2],
-    /// The constant that fills rows without a source, such as the border of a `Pad`.
+    /// The constant that fills result rows without a source row, such as the border of a `Pad`.
     value: f32,
-    /// Set for a step that computes the whole network with a buffer between layers: the buffer's
-    /// matrix, and the row where results of odd layers start. Even layers start at row 0.
+    /// Set for a step that computes the whole network and has a buffer between layers. It holds
+    /// that buffer's matrix, and the row where results of odd layers start. Results of even layers
+    /// start at row 0.
     hidden: Option<(usize, usize)>,
-    /// Work-groups that share the common dimension. One step writes that many partial results, and
-    /// the step behind it adds them.
+    /// The number of work-groups that share the common dimension. The first step writes that many
+    /// partial results, and the next step adds them.
     parts: usize,
-    /// The matrix that the step reads (`b`). A step in place has the same input and output.
+    /// The matrix that the step reads (operand `b`). An in-place step has the same input and
+    /// output.
     input: usize,
-    /// The matrix that the step writes (`r`).
+    /// The matrix that the step writes (operand `r`).
     output: usize,
     flop: u64,
 }
 
 impl<'l> Draft<'l> {
-    /// Returns a step that reads matrix `input` and writes matrix `output`, without constants and
-    /// activation.
+    /// Returns the draft of a step that reads matrix `input` and writes matrix `output`, with
+    /// neither constants nor an activation.
     fn new(kernel: &'l Kernel, node: usize, (input, output): (usize, usize)) -> Draft<'l> {
         Draft {
             kernel,
@@ -323,22 +329,23 @@ impl<'l> Draft<'l> {
     }
 }
 
-/// A buffer before sizes are known.
+/// A buffer of a plan before its sizes are known.
 struct Matrix {
     name: String,
     rows: usize,
     row_multiple: usize,
     layout: Option<Layout>,
-    /// Set for partial results: their number, and the matrix that has the shape of each.
+    /// Set for a matrix of partial results: their number, and the matrix whose shape each of them
+    /// has.
     parts_of: Option<(usize, usize)>,
-    /// Set if the rows are pixels: the value whose entry of [`Known::pixels`] applies to them.
+    /// Set if the rows form pixels: the value whose entry in [`Known::pixels`] applies to them.
     pixels_of: Option<usize>,
-    /// True if the kernel writes whole pixels only. Rows behind the last pixel would then hold
-    /// undefined values, so the padding must be part of the pixels.
+    /// True if the kernel writes only whole pixels. Rows behind the last pixel would stay
+    /// undefined, so all padding must be inside the pixels.
     by_pixels: bool,
 }
 
-/// The matrix that holds a value, and the row of each element in it.
+/// The matrix that holds a value, and the rows in which the value's elements are.
 #[derive(Clone, Copy, Debug)]
 struct View {
     matrix: usize,
@@ -358,14 +365,15 @@ impl Matrix {
         }
     }
 
-    /// Returns the number of rows with padding. For partial results, call it on the matrix that has
-    /// the shape of each.
+    /// Returns the number of rows with padding. A matrix of partial results has no padding of its
+    /// own. For it, call this on the matrix whose shape each part has.
     fn padded(&self) -> usize {
         self.rows.next_multiple_of(self.row_multiple)
     }
 }
 
-/// A matrix whose writer and reader name a layout each. Both must place its elements equally.
+/// A matrix whose writer and reader name a layout each. Both layouts must place its elements
+/// equally.
 struct Link {
     matrix: usize,
     reader: Reader,
@@ -381,15 +389,16 @@ struct Planner<'l> {
     batch: usize,
     drafts: Vec<Draft<'l>>,
     matrices: Vec<Matrix>,
-    /// The view of each value of the graph, once its step is drafted.
+    /// For each value of the graph its view, or `None` before its step is drafted.
     views: Vec<Option<View>>,
-    /// The rows into which the host writes the input. `views` may name a copy of the input instead.
+    /// The rows that the host writes the network's input into. `views` may name a copy of the input
+    /// instead.
     input: Option<View>,
-    /// True for each node that has been drafted.
+    /// For each node of the graph, true if its step has been drafted.
     done: Vec<bool>,
     links: Vec<Link>,
     known: &'l Known<'l>,
-    /// The number of columns of every matrix is a multiple of this.
+    /// The number that the columns of every matrix must be a multiple of.
     col_multiple: usize,
     errors: Vec<String>,
 }
@@ -426,8 +435,8 @@ impl<'l> Planner<'l> {
         planner
     }
 
-    /// In a variant, `matrix` takes the layout and the rows of the full plan's buffer with this
-    /// role. The host fills and reads the buffers of both the same way.
+    /// In a variant, gives `matrix` the layout and the rows of the full plan's buffer with this
+    /// role. The host then fills and reads the buffers of both plans in the same way.
     fn stands_as(&mut self, matrix: usize, role: BufferRole) {
         let Some(plan) = self.known.full else { return };
         let Some(buffer) = plan.buffer(role).map(|i| &plan.buffers[i]) else {
@@ -439,8 +448,8 @@ impl<'l> Planner<'l> {
             .get_or_insert_with(|| buffer.layout.clone());
     }
 
-    /// Returns the batch size for which kernels are compared: one record in a variant for few
-    /// records, a full batch otherwise.
+    /// Returns the batch size that kernels are compared for: one record in a variant for few
+    /// records, else a full batch.
     fn records(&self) -> usize {
         if self.known.full.is_some() {
             1
@@ -449,7 +458,7 @@ impl<'l> Planner<'l> {
         }
     }
 
-    /// Records a mistake of a node as `plan P: layers[2]: TEXT`.
+    /// Records a mistake in a node, in the form `plan P: layers[2]: TEXT`.
     fn mistake(&mut self, node: usize, text: impl std::fmt::Display) {
         let nodes = &self.network.graph.nodes;
         let name = nodes.get(node).map_or("output", |n| &*n.name);
@@ -457,8 +466,8 @@ impl<'l> Planner<'l> {
             .push(format!("plan {}: {name}: {text}", self.recipe.name));
     }
 
-    /// Requires that the rows of a matrix are a multiple of `rows`, the columns of all matrices a
-    /// multiple of `cols`, and both a multiple of the chunks of `layout`.
+    /// Demands that the rows of `matrix` are a multiple of `rows`, and the columns of all matrices
+    /// a multiple of `cols`. Both must also be multiples of `layout`'s chunks.
     fn demand(&mut self, matrix: usize, rows: usize, cols: usize, layout: Option<&Layout>) {
         let (y, x) = layout.map_or((1, 1), Layout::granularity);
         let matrix = &mut self.matrices[matrix];

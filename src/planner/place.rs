@@ -1,4 +1,4 @@
-//! Second pass: turns drafts into buffers with padded sizes, constants and steps.
+//! Second pass of planning: turns drafts into buffers with padded sizes, constants and steps.
 
 use super::bind::{Call, Sizes, bind};
 use super::{Draft, Link, Matrix, PlanError, Planner, arena};
@@ -15,18 +15,19 @@ use crate::ir::scale::BESIDE;
 use crate::ir::view::{Geometry, Moved, RowMap};
 use crate::registry::{Holds, Kernel, Operand, Operation, Parameter, Problem, lcm};
 
-/// Size limit of a buffer, in bytes. Kernels compute offsets in 32 bits.
+/// Size limit of a buffer in bytes. Kernels compute offsets in 32 bits.
 const MOST_BYTES: u64 = (1 << 31) - 1;
 
 impl Planner<'_> {
-    /// Returns the plan, or the mistakes that only sizes and layouts reveal.
+    /// Returns the plan. Returns the mistakes that show only when sizes and layouts are known.
     pub(super) fn place(mut self) -> Result<Plan, PlanError> {
         let padded_batch = self.columns();
         let rows: Vec<usize> = self.matrices.iter().map(|m| self.padded_rows(m)).collect();
         let mut buffers = self.buffers(&rows);
-        // A smaller batch takes a prefix of each buffer if all layouts put records outermost. Else
-        // it is padded to a full batch. In a variant for few records no padding is needed, because
-        // kernels touch only their own columns, unless one works element by element.
+        // A smaller batch takes a prefix of each buffer if all layouts put records outermost.
+        // Otherwise it is padded to a full batch. A variant for few records needs no padding,
+        // because its kernels touch only their own columns. Kernels that work element by element
+        // are the exception.
         let by_elements = |d: &Draft<'_>| {
             d.kernel.restrictions.elementwise() || d.kernel.operation == Operation::Combine
         };
@@ -86,7 +87,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns a mistake for each buffer that exceeds [`MOST_BYTES`], on any engine.
+    /// Returns a mistake for each buffer that exceeds [`MOST_BYTES`]. The limit holds on any
+    /// engine.
     fn too_large(&self, buffers: &[Buffer], padded_batch: usize) -> Vec<String> {
         let bytes = |b: &Buffer| b.padded_rows as u64 * padded_batch as u64 * 4;
         buffers
@@ -109,14 +111,14 @@ impl Planner<'_> {
         batch.next_multiple_of(self.col_multiple)
     }
 
-    /// Returns the rows of a matrix with padding. A matrix of partial results has the rows of all
-    /// of them.
+    /// Returns the number of rows of a matrix with padding. For a matrix of partial results it is
+    /// the sum over all of them.
     pub(super) fn padded_rows(&self, matrix: &Matrix) -> usize {
         let of = |(parts, of): (usize, usize)| parts * self.matrices[of].padded();
         matrix.parts_of.map_or_else(|| matrix.padded(), of)
     }
 
-    /// Returns the links whose two layouts place their matrix differently.
+    /// Returns the links whose two layouts place the elements of their matrix differently.
     pub(super) fn unmet(&self) -> impl Iterator<Item = &Link> {
         let cols = self.columns();
         self.links.iter().filter(move |link| {
@@ -126,7 +128,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns a buffer for each matrix, without offsets in the arena.
+    /// Returns a buffer for each matrix. The offsets in the arena are not set yet.
     fn buffers(&self, rows: &[usize]) -> Vec<Buffer> {
         let value = self.network.graph.outputs.first().copied();
         let scores = value.and_then(|v| self.views[v].as_ref());
@@ -157,7 +159,7 @@ impl Planner<'_> {
             .collect()
     }
 
-    /// Returns the step of a draft with all sizes, and adds its constants to `constants`.
+    /// Turns a draft into a step with all sizes, and adds the step's constants to `constants`.
     fn step(
         &mut self,
         d: &Draft<'_>,
@@ -190,7 +192,7 @@ impl Planner<'_> {
                 options.layers = layers_options(network, d, buffers, (l, padded_batch), constants);
                 Arg::Constants
             }
-            // A PReLU has no summands. Its kernel gets the slopes a second time.
+            // A PReLU has no summands, so its kernel gets the slopes a second time.
             Holds::Biases if op == Some(Op::PRelu) => Arg::Constant(last),
             Holds::Weights | Holds::Biases | Holds::Factors | Holds::Taps => {
                 let constant = constant_of(network, d, operand, &sizes);
@@ -202,7 +204,7 @@ impl Planner<'_> {
                 last = at;
                 Arg::Constant(at)
             }
-            // Without an arg-max the kernel writes no classes, so any buffer serves.
+            // Without an arg-max the kernel writes no classes, so any buffer may be passed.
             Holds::Classes => Arg::Buffer(classes.unwrap_or(d.output)),
             Holds::Values | Holds::Bytes | Holds::Words => Arg::Buffer(match operand.name {
                 "hidden" => d.hidden.map_or(d.output, |(matrix, _)| matrix),
@@ -225,8 +227,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Reports a kernel that does not admit the problem of its draft, or that takes activations as
-    /// an image.
+    /// Records a mistake if a kernel does not accept the problem of its draft, or if it reads its
+    /// operand as an OpenCL image.
     fn check_kernel(&mut self, d: &Draft<'_>, problem: Problem) {
         if let Err(failed) = d.kernel.admits(problem, None) {
             failed.iter().for_each(|f| self.mistake(d.node, f));
@@ -237,8 +239,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the sizes of the launch for a draft that reads `b` and writes `r`. Both have `w`
-    /// columns.
+    /// Returns the sizes of the launch for a draft that reads `b` and writes `r`. Both buffers have
+    /// `w` columns.
     fn sizes(
         &self,
         d: &Draft<'_>,
@@ -268,7 +270,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the padded height of a pair's first layer, 0 for other operations.
+    /// Returns the padded height of the first layer if the draft computes a pair of layers, else 0.
     fn middle(&self, d: &Draft<'_>) -> usize {
         let (operation, a) = (d.kernel.operation, &d.kernel.restrictions.a);
         match (&d.weighted[..], operation, a) {
@@ -281,16 +283,17 @@ impl Planner<'_> {
     }
 
     /// Returns true if a kernel may combine two operands element by element, because they and the
-    /// result are stored alike.
+    /// result have the same layout and size.
     fn stored_alike(&self, d: &Draft<'_>, operands: [&Buffer; 2], r: &Buffer) -> bool {
         let Some(Geometry { input, output, .. }) = d.geometry else {
             return false;
         };
-        // An element-wise kernel includes padding, where a division would compute 0 ÷ 0.
+        // An element-wise kernel also computes padding, where a division would be 0 ÷ 0.
         let divides = |node: &Node| node.op == Op::Combine(Arithmetic::Divide);
         let divides = self.network.graph.nodes.get(d.first).is_some_and(divides);
         let same = |other: &Buffer| other.layout == r.layout && other.padded_rows == r.padded_rows;
-        // A two-dimensional work-group does not fit the one dimension of a launch by elements.
+        // Element-wise launches have one dimension, which a two-dimensional work-group does not
+        // fit.
         let grouped = self.recipe.group(d.kernel).is_some();
         let ((from, _), (to, _)) = (input, output);
         d.kernel.operation == Operation::Combine
@@ -333,7 +336,7 @@ impl Planner<'_> {
     }
 }
 
-/// Returns the problem of a launch that reads `b` and writes `r` in `w` columns.
+/// Returns the problem of a launch that reads buffer `b` and writes buffer `r`, with `w` columns.
 fn problem(d: &Draft<'_>, b: &Buffer, r: &Buffer, w: usize) -> Problem {
     use Operation::*;
     let operation = d.kernel.operation;
@@ -343,8 +346,8 @@ fn problem(d: &Draft<'_>, b: &Buffer, r: &Buffer, w: usize) -> Problem {
         _ => r.padded_rows,
     };
     let l = match (operation, &d.kernel.restrictions.a) {
-        // A row-major matrix has its padding rows at the end. The kernel reads only as many of them
-        // as its own alignment needs.
+        // A row-major matrix has its padding rows at the end. The kernel reads only as many padding
+        // rows as its own alignment needs.
         (Matmul | Affine | Pair | Layers, Some(a)) if b.layout == Layout::R => {
             let granularity = a.representation.as_ref().map(Layout::granularity);
             let (_, x) = granularity.unwrap_or((1, 1));
@@ -359,10 +362,10 @@ fn problem(d: &Draft<'_>, b: &Buffer, r: &Buffer, w: usize) -> Problem {
     Problem { h, w, l }
 }
 
-/// Returns `moved` with the number of rows that the step fills, which are the padded rows of its
-/// result `r` or 0.
+/// Returns `moved` with the number of result rows that the step fills: all padded rows of `r`, or
+/// 0.
 fn moved_rows(operation: Operation, moved: Moved, r: &Buffer) -> Moved {
-    // A step that fills writes every row of the result. A `Scale` kernel always writes padding
+    // A step that fills writes every row of its result. A `Scale` kernel always writes the padding
     // rows, too.
     let fills = moved.filled > 0 || operation == Operation::Scale;
     Moved {
@@ -371,8 +374,8 @@ fn moved_rows(operation: Operation, moved: Moved, r: &Buffer) -> Moved {
     }
 }
 
-/// Returns the geometry of a step that writes `r`. If the result is one pixel, that pixel takes all
-/// rows of `r`.
+/// Returns the geometry of a step that writes buffer `r`. If the result has one pixel, the pixel
+/// takes all rows of `r`.
 fn geometry_in(mut geometry: Geometry, r: &Buffer) -> Geometry {
     let (image, to) = &mut geometry.output;
     if to.h * to.w == 1 {
@@ -381,20 +384,20 @@ fn geometry_in(mut geometry: Geometry, r: &Buffer) -> Geometry {
     geometry
 }
 
-/// Returns rows and columns of the first array of a node.
+/// Returns the rows and columns of the first array (such as the weights) of a node.
 fn size_of(network: &Network, node: usize) -> (usize, usize) {
     let weights = &network.graph.tensors[network.graph.nodes[node].tensors[0]];
     (weights.rows, weights.cols)
 }
 
-/// Returns the constant of an operand, in the layout that the kernel reads.
+/// Returns an operand's constant, in the layout that the kernel reads.
 fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Sizes) -> Constant {
-    // The operands of a pair's second layer have names that end in 2.
+    // Operands of the second layer in a pair have names that end in 2.
     let second = operand.name.ends_with('2');
     let padded = sizes.of_operand(d.kernel.operation, operand);
     let (node, _) = d.weighted[usize::from(second)];
     let placing = match (operand.holds, &d.placing) {
-        // Only the first layer of a pair reads the elements of an image.
+        // Only the first of two layers reads the elements of an image.
         (Holds::Weights, Placing::Columns(_)) if second => Placing::Plain,
         (Holds::Biases, Placing::Columns(_)) => Placing::Plain,
         (_, placing) => *placing,
@@ -405,7 +408,7 @@ fn constant_of(network: &Network, d: &Draft<'_>, operand: &Parameter, sizes: &Si
         Holds::Taps => Role::Taps,
         _ => Role::Weights,
     };
-    // A reduce kernel is chosen to expect the weight format of the kernel before it.
+    // A reduce kernel is chosen to match the weight format of the kernel before it.
     let precision = d.kernel.restrictions.weights(network.weights);
     let image = operand.name == "a" && d.kernel.restrictions.a.as_ref().is_some_and(|a| a.image);
     let rescale = d.rescaled.filter(|_| role == Role::Biases).map(|node| {
@@ -473,8 +476,8 @@ fn constant(
     }
 }
 
-/// Returns the index of `constant` in `all` and adds it if it is missing. A kernel for few records
-/// also accepts weights in panels, or with more padding rows.
+/// Returns the index of `constant` in `all`, and adds the constant if it is missing. A kernel for
+/// few records also accepts weights in panels or with more padding rows.
 fn intern_constant(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant) -> usize {
     let serves = |other: &Constant| {
         let Constant {
@@ -499,8 +502,8 @@ fn intern_constant(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant)
         );
         let rows = other.layout == constant.layout || panel(kernel, other).is_some();
         let fits = other.padded.0 >= constant.padded.0 && other.padded.1 == constant.padded.1;
-        // Nodes may share an array. Its constant has the name of the first node, so names are not
-        // compared.
+        // Nodes may share an array. Its constant then has the name of the first node, so names are
+        // not compared.
         let named = || Constant {
             name: other.name.clone(),
             ..constant.clone()
@@ -514,8 +517,8 @@ fn intern_constant(all: &mut Vec<Constant>, kernel: &Kernel, constant: Constant)
     })
 }
 
-/// Returns the rows of a panel of `weights`. Layout `C` is one panel. `None` if the weights are not
-/// in panels, or `kernel` does not read panels.
+/// Returns the number of rows in a panel of `weights`. The layout `C` is a single panel. `None` if
+/// the weights are not in panels, or if `kernel` does not read panels.
 fn panel(kernel: &Kernel, weights: &Constant) -> Option<usize> {
     kernel.of_few().then_some(())?;
     if weights.layout == Layout::C {
@@ -525,8 +528,8 @@ fn panel(kernel: &Kernel, weights: &Constant) -> Option<usize> {
     }
 }
 
-/// Returns the number of work-groups, out of 16, that ask the device's last cache to keep their
-/// weights for the next record. `None` if it can keep all weights, or if the kernel never asks.
+/// Returns how many of each 16 work-groups ask the device's last-level cache to keep their weights
+/// for the next record. `None` if the cache can hold all weights, or if the kernel never asks.
 fn kept(network: &Network, kernel: &Kernel) -> Option<usize> {
     let r = &kernel.restrictions;
     let weights: usize = network.graph.tensors.iter().map(|t| t.rows * t.cols).sum();
@@ -534,8 +537,8 @@ fn kept(network: &Network, kernel: &Kernel) -> Option<usize> {
     (r.keeps > 0 && bytes > r.keeps).then(|| 16 * r.keeps / bytes)
 }
 
-/// Returns the options with the layouts of operand `b` and result `r`, for a kernel that is
-/// compiled for layouts. Returns no options for other kernels.
+/// Returns compiler options with the layouts of operand `b` and result `r`, for a kernel that is
+/// compiled for layouts. For other kernels the options are empty.
 fn places_of(kernel: &Kernel, [b, r]: [&Buffer; 2], alike: bool, columns: usize) -> StepOptions {
     use Operation::{Affine, Convolution, Layers};
     if !kernel.options_of_layouts() {
@@ -579,8 +582,8 @@ fn function_of(operation: Operation, op: Op) -> Function {
     }
 }
 
-/// Returns the options of a kernel for the whole network, and adds the constants of all layers to
-/// `constants`. The input has `l` rows and every matrix `width` columns.
+/// Returns the options of a kernel that computes the whole network, and adds the constants of all
+/// layers to `constants`. The input has `l` rows, and every matrix has `width` columns.
 fn layers_options(
     network: &Network,
     d: &Draft<'_>,
@@ -592,8 +595,8 @@ fn layers_options(
     let a = r.a.as_ref().filter(|_| d.kernel.takes_all())?;
     let constants_of = layers_constants(network, d, a, l, constants);
     let (starts, _) = places(constants);
-    // The kernel counts in vectors of `lanes` values. A chunk row holds the values of several
-    // records, so it may have several vectors. Without a fixed layout a row counts as one.
+    // The kernel counts in vectors of `lanes` values. A row of a chunk has the values of several
+    // records, so it may be several vectors. Without a fixed layout, a row counts as one vector.
     let lanes = r.scale.0.max(1);
     let vectors = match r.r.as_ref().and_then(|o| o.representation.as_ref()) {
         Some(layout) => layout.granularity().1 / lanes,
@@ -616,8 +619,8 @@ fn layers_options(
             activation,
             weights: starts[of_weights] / (lanes * weights.precision.bytes()),
             biases: starts[of_biases] / (lanes * Precision::F32.bytes()),
-            // Results of even and odd layers alternate between two areas of the buffer between
-            // layers.
+            // The buffer between layers has two areas. Even layers write one of them, odd layers
+            // the other.
             start: d.hidden.map(|(_, odd)| {
                 if n + 1 == layers {
                     0
@@ -648,7 +651,7 @@ fn layers_options(
     })
 }
 
-/// Adds the weights and biases of all layers to `constants`, for a kernel with the operand `a` for
+/// Adds the weights and biases of all layers to `constants`, for a kernel whose operand `a` is the
 /// weights. Returns the indices of weights and biases for each layer. The input has `l` rows.
 fn layers_constants(
     network: &Network,
@@ -666,7 +669,7 @@ fn layers_constants(
             let layout = a.representation.clone().unwrap_or(Layout::R);
             let node = (node, None);
             let mut constant = constant(network, node, role, (h, l), layout, precision);
-            // Columns of the first layer's weights follow the elements of the input.
+            // Columns of the first layer's weights follow the order of the input's elements.
             if role == Role::Weights && n == 0 {
                 constant.placing = d.placing;
             }

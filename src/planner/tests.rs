@@ -1,4 +1,5 @@
-//! Plans of many graphs are correct under every recipe, and the checker finds changes to them.
+//! Tests that plans of many graphs are correct under every recipe, and that the checker finds
+//! changes to them.
 
 use super::bind;
 use super::check::check;
@@ -30,7 +31,8 @@ fn of(graph: Graph, kind: Kind) -> Network {
     network
 }
 
-/// Returns a network of one 3 × 3 convolution with a border, from `c` to `c` channels.
+/// Returns a network of one 3 × 3 convolution with a border, from `c` to `c` channels, on an image
+/// of `size` × `size` pixels.
 fn convolution(c: usize, size: usize) -> Network {
     let mut graph = Graph::new(Shape {
         c,
@@ -56,7 +58,8 @@ fn convolution(c: usize, size: usize) -> Network {
     of(graph, Kind::Values)
 }
 
-/// The checker finds no mistake. Batch, arena and operations have the expected size.
+/// The checker finds no mistake in the plans. Batch, arena and number of operations have the
+/// expected size.
 #[test]
 fn graphs_have_right_plans_under_every_recipe() {
     let mut graphs: Vec<Graph> = single()
@@ -88,7 +91,8 @@ fn graphs_have_right_plans_under_every_recipe() {
                 "graph {i}, {}",
                 recipe.name
             );
-            // Steps may add work for single elements, but none to the sums of products.
+            // Steps may add floating-point operations for single elements, but none to the sums of
+            // products.
             let flop: u64 = found.full().iter().map(|s| s.flop).sum();
             assert!(
                 flop >= of_products(&network.graph),
@@ -99,8 +103,8 @@ fn graphs_have_right_plans_under_every_recipe() {
     }
 }
 
-/// Only the first step that writes to a matrix fills rows without a source, or it would erase
-/// others.
+/// Only the first step that writes to a matrix may fill rows without a source. A later step would
+/// erase rows of earlier ones.
 #[test]
 fn moved_rows_do_not_drive_out_others() {
     let mut later = 0;
@@ -165,13 +169,13 @@ fn operations_that_differ_have_other_programs() {
             let mut found = Vec::new();
             for (op, inputs, arrays) in &group {
                 let mut graph = Graph::new(shape);
-                // No kernel fuses a GELU with the operation.
+                // No kernel fuses a GELU with the operation behind it.
                 graph
                     .push("before", Op::Activation(Activation::Gelu), &[0], &[])
                     .unwrap();
                 graph.push("it", *op, inputs, arrays).unwrap();
                 let plan = plan(&of(graph, Kind::Values), recipe, library(), Some(24)).unwrap();
-                // A division by elements would also divide padding by 0.
+                // An element-wise division would also divide the padding by 0.
                 let alike = plan.steps.iter().any(|s| s.options.places == Places::Alike);
                 assert!(
                     !alike || *op != Op::Combine(Arithmetic::Divide),
@@ -190,8 +194,8 @@ fn operations_that_differ_have_other_programs() {
     }
 }
 
-/// A PReLU passes its slopes twice, because it has no summands. In a variant for few records the
-/// slopes are already among the constants of the full plan.
+/// A kernel for PReLU gets its slopes twice, because a PReLU has no summands. In a variant for few
+/// records, the slopes are already among the constants of the full plan.
 #[test]
 fn arguments_are_as_large_as_kernels_take_them() {
     for recipe in library()
@@ -233,7 +237,7 @@ fn arguments_are_as_large_as_kernels_take_them() {
     }
 }
 
-/// Operands with the layout of the result are combined element by element.
+/// Operands with the same layout as the result are combined element by element.
 #[test]
 fn sums_of_values_that_stand_alike() {
     let mut alike = 0;
@@ -267,7 +271,8 @@ fn affine(outputs: usize, inputs: usize) -> Network {
     of(graph, Kind::Values)
 }
 
-/// Each layer gets a kernel for its size if there is one. Small networks get one for all layers.
+/// Each layer gets a kernel for its size if the recipe has one. Small networks get a kernel for all
+/// layers.
 #[test]
 fn kernels_serve_the_sizes_that_they_are_for() {
     let mut whole = 0;
@@ -309,7 +314,7 @@ fn kernels_serve_the_sizes_that_they_are_for() {
     assert!(whole > 3, "{whole}");
 }
 
-/// The host's batch grows only with many threads, a small network and enough memory.
+/// The host's batch only grows with many threads, a small network and enough memory.
 #[test]
 fn batches_grow_with_the_threads_of_a_host() {
     let host = library().plan("host").unwrap();
@@ -330,13 +335,14 @@ fn batches_grow_with_the_threads_of_a_host() {
         [bytes, 5 * bytes].map(|most| grown(&small, 4, Some(most))),
         [1, 4]
     );
-    // The first network has enough work in each share, the second has large records.
+    // The first network already gives each thread enough work. The second has records that are too
+    // large.
     assert_eq!(grown(&affine(2000, 1000), 8, None), 1);
     assert_eq!(grown(&affine(1, 4096), 8, None), 1);
 }
 
-/// The reduce step of a split layer also computes a narrow layer behind it. It does not if the
-/// layer is too wide, or if an activation follows that the kernel cannot compute.
+/// If a layer is split into parts, the reduce step may also compute a narrow layer behind it. It
+/// does not if that layer is too wide, or if an activation follows that the kernel cannot compute.
 #[test]
 fn a_narrow_layer_is_computed_where_parts_are_added_up() {
     let Ok(recipe) = library().plan("nvidia-mma") else {
@@ -373,14 +379,15 @@ fn a_narrow_layer_is_computed_where_parts_are_added_up() {
     let apart = ["affine_mma_128x104", "reduce_cm", "affine_narrow_records"];
     assert_eq!(layers(relu, 17, None), apart);
     assert_eq!(layers(relu, 10, Some(relu)), apart);
-    // No kernel for layers fuses a GELU.
+    // No kernel for layers fuses a GELU, so the layers stay separate.
     assert_eq!(
         layers(Op::Activation(Activation::Gelu), 10, None)[1],
         "reduce_cm"
     );
 }
 
-/// Weights whose columns differ by more than 2⁸ get a kernel that computes with floats.
+/// Weights whose columns differ by more than a factor of 2⁸ get a kernel that computes with floats,
+/// not halves.
 #[test]
 fn a_kernel_of_halves_is_not_for_weights_that_differ_much() {
     let Ok(recipe) = library().plan("nvidia-mma") else {
@@ -395,7 +402,8 @@ fn a_kernel_of_halves_is_not_for_weights_that_differ_much() {
     }
 }
 
-/// If the last cache cannot hold all weights, some work-groups ask it to keep theirs.
+/// If the device's last-level cache cannot hold all weights, a share of the work-groups asks it to
+/// keep theirs.
 #[test]
 fn as_many_weights_stay_in_the_cache_as_have_room() {
     let recipe = library()
@@ -414,14 +422,14 @@ fn as_many_weights_stay_in_the_cache_as_have_room() {
             .expect("a step for few records");
         few.options.kept
     };
-    // The cache holds 24 MB. The weights take 64, 32 and 16 MB.
+    // The device's cache holds 24 MB. The weights take 64 MB as F32, 32 MB as F16 and 16 MB as I8.
     assert_eq!(kept(Precision::F32, 4096), Some(5));
     assert_eq!(kept(Precision::F16, 4096), Some(11));
     assert_eq!(kept(Precision::I8, 4096), None);
     assert_eq!(kept(Precision::F32, 1000), None);
 }
 
-/// The layouts of consecutive layers meet, whatever the sizes of the layers.
+/// Consecutive layers of any sizes agree on the layout between them.
 #[test]
 fn layers_of_all_sizes_follow_each_other() {
     let sizes = [3, 10, 64, 130, 160, 300, 784, 2500];
@@ -431,7 +439,7 @@ fn layers_of_all_sizes_follow_each_other() {
                 let outputs = sizes[(i + 3) % sizes.len()];
                 let mut network = affine(hidden, inputs);
                 let value = network.graph.nodes[0].output;
-                // No kernel for layers fuses a GELU.
+                // No kernel for layers fuses a GELU, so it separates the two layers.
                 let gelu = network
                     .graph
                     .push("gelu", Op::Activation(Activation::Gelu), &[value], &[])
@@ -455,7 +463,7 @@ fn layers_of_all_sizes_follow_each_other() {
     }
 }
 
-/// A filter computes only pixels inside the border, with one work-item for each tile.
+/// A Sobel filter computes only pixels inside the image's border, with a work-item for each tile.
 #[test]
 fn filters_of_images_leave_the_border() {
     let kernels = library()
@@ -484,7 +492,8 @@ fn filters_of_images_leave_the_border() {
     }
 }
 
-/// A layer with too few tiles for the device is split into as many long enough parts as possible.
+/// A layer with too few tiles to fill the device is split into as many parts as possible, if each
+/// part is long enough.
 #[test]
 fn layers_are_split_where_there_are_few_tiles() {
     let mut split = 0;
@@ -524,7 +533,7 @@ fn layers_are_split_where_there_are_few_tiles() {
                     tiles * parts <= kernel.restrictions.split && inputs / parts >= 48
                 };
                 assert!(parts == 1 || fits(parts), "{what}: {parts}");
-                // More parts would have the same length and leave some empty.
+                // More parts would not be shorter and would leave some parts empty.
                 let stages = inputs.div_ceil(kernel.stage());
                 let most = (1..).find(|&parts| !fits(parts + 1)).unwrap();
                 assert_eq!(
@@ -550,7 +559,7 @@ fn layers_are_split_where_there_are_few_tiles() {
     assert!(split > 3, "{split}");
 }
 
-/// Rows are copied only if a kernel needs them elsewhere, and a border gets its constant.
+/// Rows are copied only if a kernel needs them elsewhere. The border of a `Pad` gets its constant.
 #[test]
 fn nothing_is_copied_that_stands_as_it_is_needed() {
     let copies = |network: &Network, recipe: &PlanRecipe| {
@@ -584,7 +593,7 @@ fn nothing_is_copied_that_stands_as_it_is_needed() {
             )
             .unwrap();
         assert!(copies(&images, recipe).is_empty(), "{}", recipe.name);
-        // An arg-max needs the elements in consecutive rows.
+        // An arg-max needs the elements in consecutive rows, so a copy is needed.
         images.output.kind = Kind::Classes;
         assert_eq!(copies(&images, recipe).len(), 1, "{}", recipe.name);
         let mut bordered = convolution(3, 4);
@@ -604,7 +613,7 @@ fn nothing_is_copied_that_stands_as_it_is_needed() {
             panic!("{}", recipe.name)
         };
         assert!(step.contains(&Arg::Scalar(0.25)), "{}", recipe.name);
-        // A step that overwrites the input, or a value with other readers, works on a copy.
+        // A step that would overwrite the network's input works on a copy.
         let mut changed = of(Graph::new(Shape::vector(9)), Kind::Values);
         changed
             .graph
@@ -614,7 +623,7 @@ fn nothing_is_copied_that_stands_as_it_is_needed() {
     }
 }
 
-/// Only the columns of the first layer's weights follow the rows of an image.
+/// Only the columns of the first layer's weights follow the rows of the input image.
 #[test]
 fn weights_of_an_image_have_columns_for_its_rows() {
     let mut graph = Graph::new(Shape { c: 3, h: 4, w: 5 });
@@ -645,8 +654,8 @@ fn weights_of_an_image_have_columns_for_its_rows() {
     }
 }
 
-/// A layer that reads a part of a value has weights of 0 for the other rows. If there are many such
-/// rows, the part is copied.
+/// A layer that reads a part of a value has weights of 0 for the value's other rows. If these rows
+/// are many, a step copies the part first.
 #[test]
 fn parts_of_many_rows_are_copied() {
     for recipe in library().plans.iter() {
@@ -679,7 +688,8 @@ fn of_products(graph: &Graph) -> u64 {
         .sum()
 }
 
-/// Networks with large records get batches of whole granules, part granules or single records.
+/// Networks with large records get smaller batches: of whole granules, of a part of one, or of a
+/// single record.
 #[test]
 fn networks_of_many_values_have_smaller_batches() {
     for values in [10_000, 300_000, 1_500_000, 20_000_000, MOST_VALUES] {
@@ -696,8 +706,8 @@ fn networks_of_many_values_have_smaller_batches() {
             };
             let found = match plan(&network, recipe, library(), None) {
                 Ok(found) => found,
-                // Planning fails only if one record has no plan either, since a device's
-                // work-groups may cover many records.
+                // Planning may fail only if a single record has no plan either. A device's
+                // work-groups may cover many records, so that even one record is too large.
                 Err(mistakes) => {
                     let alone = plan(&network, recipe, library(), Some(1));
                     assert!(
@@ -723,14 +733,14 @@ fn networks_of_many_values_have_smaller_batches() {
                 found.batch == recipe.batch || more * of_record > bytes,
                 "{what}"
             );
-            // Buffers have 32-bit offsets.
+            // Kernels compute offsets in a buffer in 32 bits, so larger buffers are refused.
             let too_large =
                 plan(&network, recipe, library(), Some((1 << 29) / values + 1)).unwrap_err();
             assert!(
                 too_large[0].contains("use a smaller batch"),
                 "{what}: {too_large:?}"
             );
-            // A batch that the caller sets is not reduced.
+            // A batch size that the caller sets is not reduced.
             if let Ok(asked) = plan(&network, recipe, library(), Some(found.batch + 1)) {
                 assert_eq!(asked.batch, found.batch + 1, "{what}");
             }
@@ -738,7 +748,7 @@ fn networks_of_many_values_have_smaller_batches() {
     }
 }
 
-/// The checker finds every change to a plan.
+/// The checker finds every change that makes a plan wrong.
 #[test]
 fn changed_plans_are_found_to_be_wrong() {
     type Change = dyn Fn(&mut Plan, usize) -> bool;
@@ -754,7 +764,8 @@ fn changed_plans_are_found_to_be_wrong() {
             }
         })
     }
-    // Each function changes a step, and returns true if the change makes the plan wrong.
+    // Each function changes step `i` of a plan, and returns true if the change makes the plan
+    // wrong.
     let changes: [(&str, &Change); 17] = [
         ("no such kernel", &|p, i| {
             step(p, i).kernel = "none".into();
@@ -783,7 +794,7 @@ fn changed_plans_are_found_to_be_wrong() {
             p.arena_bytes > 0 || p.buffers.iter().any(|b| b.role == BufferRole::Hidden)
         }),
         ("all in one place", &|p, i| {
-            // Two hidden buffers of the same step.
+            // Two hidden buffers that the same step uses would overlap.
             let hidden = |b: &usize| p.buffers[*b].role == BufferRole::Hidden;
             let args = p.steps[i].args.iter();
             let used: Vec<usize> = args
@@ -922,7 +933,8 @@ fn changed_plans_are_found_to_be_wrong() {
             let (first, second) = &mut step(p, i).global;
             for extent in [first, second] {
                 if let Extent::Records { records, items } = extent {
-                    // With fewer records than the granule, half of the work-items would be enough.
+                    // If a batch has fewer records than the granule, half of the work-items would
+                    // be enough.
                     halved |= *items > 1 && *records <= batch;
                     *items /= 2;
                 }
@@ -949,7 +961,7 @@ fn changed_plans_are_found_to_be_wrong() {
                 });
             let turned = |m: &mut Moved| {
                 let before = m.from;
-                // One number for all elements becomes one for each, and the reverse.
+                // An array element for all becomes one for each, and the reverse.
                 let other = if before.end() > 1 {
                     RowMap::of_all
                 } else {
@@ -1006,7 +1018,7 @@ fn changed_plans_are_found_to_be_wrong() {
     assert!(made.iter().all(|&n| n > 20), "{made:?}");
 }
 
-/// Tiles are used only if they save work and their weights fit the cache.
+/// The host engine uses Winograd tiles only if they save work and their weights fit the cache.
 #[test]
 fn convolutions_that_are_computed_by_tiles() {
     let of = |c: usize, size: usize| {
@@ -1026,7 +1038,7 @@ fn convolutions_that_are_computed_by_tiles() {
     let right = of(16, 8);
     assert!(by_tiles(&right, 16) && by_tiles(&right, 48) && !by_tiles(&right, 24));
     assert!(!by_tiles(&of(24, 8), 16));
-    // Tiles of a 3 × 3 image cover 16 pixels, which wastes too much.
+    // Tiles for a 3 × 3 image cover 16 pixels, which wastes too much work.
     let sizes: Vec<usize> = (1..9).filter(|&n| by_tiles(&of(16, n), 16)).collect();
     assert_eq!(sizes, [2, 4, 5, 6, 7, 8]);
     assert!(by_tiles(&of(128, 8), 128) && !by_tiles(&of(128, 8), 144));
@@ -1051,7 +1063,8 @@ fn convolutions_that_are_computed_by_tiles() {
     ));
 }
 
-/// The host engine adds weights for tiles at start. A device needs buffers for whole batches.
+/// The host engine adds weights for Winograd tiles at start. A device needs buffers for whole
+/// batches.
 #[test]
 fn memory_is_that_of_constants_and_batches() {
     let host = library()
@@ -1071,7 +1084,8 @@ fn memory_is_that_of_constants_and_batches() {
             memory.total(),
             memory.constants + memory.arena + memory.batch
         );
-        // No buffer between steps is kept for the batch. Slots have input, text and scores.
+        // The host engine keeps no buffer between steps for the whole batch. A slot has the input,
+        // its text and the scores.
         assert_eq!(memory.arena, (found.arena_bytes * 5) as u64);
         let line = |rows: usize| (rows.next_multiple_of(16) + 16) * 4;
         let [input, scores] = [BufferRole::Input, BufferRole::Scores]
@@ -1109,7 +1123,8 @@ fn memory_is_that_of_constants_and_batches() {
     }
 }
 
-/// With images, only operands and results of large affine layers are kept for the batch.
+/// In a network with images, the host engine keeps values for the whole batch only if a large
+/// affine layer reads or writes them.
 #[test]
 fn values_of_large_layers_are_kept_for_the_batch() {
     let host = library()
@@ -1137,11 +1152,13 @@ fn values_of_large_layers_are_kept_for_the_batch() {
         )
     };
     assert_eq!(arena(200), (0, false));
-    // The convolution has 1024 values and the layer 256, both plus a cache line of 16.
+    // The convolution has 1024 values and the layer 256. Each gets one more cache line of 16
+    // floats.
     assert_eq!(arena(256), (4 * 4 * (1024 + 16 + 256 + 16), true));
 }
 
-/// The model adds the time of launches and of work. Threads of the host share the work.
+/// The modelled time is that of the launches plus that of the work. Threads of the host share the
+/// work.
 #[test]
 fn modelled_times_are_those_of_launches_and_work() {
     let class = &library().devices[0];
@@ -1152,15 +1169,15 @@ fn modelled_times_are_those_of_launches_and_work() {
     let launch = class.launch_us;
     assert!(near(us(EngineKind::OpenCl, 1, 5, 10, 0), 7.0 * launch));
     assert!(near(us(EngineKind::Host, 4, 5, 10, 0), launch));
-    // A thousand records of a million operations each are 10⁹ operations.
+    // A thousand records with a million operations each need 10⁹ operations.
     let work = us(EngineKind::OpenCl, 1, 5, 1000, 1_000_000) - 7.0 * launch;
     assert!((work - 1e6 / class.gflops).abs() < 1e-6 * work, "{work}");
     let shared = us(EngineKind::Host, 4, 5, 1000, 1_000_000) - launch;
     assert!((shared - work / 4.0).abs() < 1e-6 * work, "{shared}");
 }
 
-/// A vector viewed as an image may have padding rows behind its last pixel. A combination of pixels
-/// writes those rows too.
+/// A vector viewed as an image may have padding rows behind its last pixel. An element-wise
+/// operation on two such images writes those rows, too.
 #[test]
 fn vectors_as_images_are_written_whole() {
     for recipe in library().plans.iter() {
@@ -1191,8 +1208,8 @@ fn vectors_as_images_are_written_whole() {
     }
 }
 
-/// A full batch has no tile without records. An extra work-group in the direction of the records
-/// would double the time of a layer.
+/// In a full batch, each tile has records. An extra work-group along the records would double the
+/// time of a layer.
 #[test]
 fn a_full_batch_has_no_tiles_without_records() {
     let mut tiled = 0;

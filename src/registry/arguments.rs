@@ -1,38 +1,42 @@
-//! The arguments of a kernel that precede its operands.
+//! The arguments of a kernel that come before its operands.
 
-/// An argument before the operands. The thesis writes such arguments as letters.
+/// An argument that a kernel takes before its operands, such as a size. The thesis denotes such
+/// arguments by letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeadingArgument {
-    /// The common dimension of a product, padded.
+    /// The padded common dimension of a product.
     Depth,
-    /// The width of the result, padded.
+    /// The padded number of columns of the result.
     Width,
-    /// The height of the result, padded.
+    /// The padded number of rows of the result.
     Height,
-    /// The height of the result without padding.
+    /// The number of the result's rows without padding.
     Rows,
-    /// The padded height of the result of a pair's first layer.
+    /// The padded number of rows of the first layer's result, if the kernel computes a pair of
+    /// layers.
     Middle,
-    /// The padded rows of the second of two operands.
+    /// The padded number of rows of the second operand, if the kernel has two.
     Second,
-    /// The number of partial sums that the previous layer left, which this kernel adds up.
+    /// The number of partial sums from the previous step, which this kernel adds up.
     Parts,
     /// The two parameters of an activation.
     Params,
-    /// The shapes of images and of a window over them (kernels/common/geometry.cl).
+    /// The shapes of the input and output image, and the window that moves over the input
+    /// (kernels/common/geometry.cl).
     Geometry,
-    /// The constant that a gather kernel writes into rows without a source.
+    /// The constant that a gather kernel writes into result rows without a source row.
     Value,
-    /// The map of rows that are copied, or of the factors that belong to rows
+    /// The map of copied rows in a gather kernel, or of the factor for each row in a scale kernel
     /// (kernels/common/moved.cl).
     Moved,
-    /// The map of the summands that belong to rows (kernels/common/moved.cl).
+    /// The map of the summand for each row in a scale kernel (kernels/common/moved.cl).
     Added,
-    /// The sizes and rows of a product of two values (kernels/product/any.cl).
+    /// The sizes and rows of a product of two computed values (kernels/product/any.cl).
     Product,
 }
 
-/// The name of each argument in `"args"`, its letter in `"arglist"`, and its declaration.
+/// For each argument its name in `"args"`, its letter in `"arglist"`, and its declaration in OpenCL
+/// C.
 const ALL: [(LeadingArgument, &str, char, &str); 13] = [
     (LeadingArgument::Depth, "depth", 'l', "uint l"),
     (LeadingArgument::Width, "width", 'w', "uint w"),
@@ -55,7 +59,7 @@ const ALL: [(LeadingArgument, &str, char, &str); 13] = [
 ];
 
 impl LeadingArgument {
-    /// Returns the argument with this name.
+    /// Returns the argument with this name in `library.json`.
     ///
     /// # Errors
     /// No argument has the name.
@@ -67,7 +71,7 @@ impl LeadingArgument {
         })
     }
 
-    /// Returns the argument with this letter.
+    /// Returns the argument with this letter in `library.json`.
     ///
     /// # Errors
     /// No argument has the letter.
@@ -92,7 +96,7 @@ impl LeadingArgument {
         ALL[self as usize].1
     }
 
-    /// Returns the parameter of the kernel in OpenCL C.
+    /// Returns the declaration of this argument as a kernel's parameter in OpenCL C.
     pub(crate) fn declaration(self) -> &'static str {
         ALL[self as usize].3
     }

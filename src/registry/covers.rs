@@ -1,4 +1,5 @@
-//! The nodes of a graph that a kernel computes in one launch: `covers` and `epilogue` of its entry.
+//! The nodes of a graph that a kernel computes in one launch. The kernel's entry lists them as
+//! `covers` and `epilogue`.
 
 use super::{Holds, Kernel, LeadingArgument, Operation, Parameter};
 use crate::ir::graph::{Graph, Node};
@@ -6,7 +7,7 @@ use crate::ir::op::{Activation, Arithmetic, Math, Op};
 use crate::ir::view::RowMap;
 use std::borrow::Cow;
 
-/// A kind of node that kernels compute.
+/// A kind of graph node, as kernels name it in what they cover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Covered {
     Affine,
@@ -14,7 +15,7 @@ pub(crate) enum Covered {
     Convolution,
     /// A convolution of one group.
     Dense,
-    /// A convolution with a group for each channel.
+    /// A convolution in which each channel is a group (depthwise).
     Depthwise,
     Pool,
     /// A node `Op::Scale` or `Op::PRelu`.
@@ -23,7 +24,7 @@ pub(crate) enum Covered {
     Rescale,
     /// An element-wise operation on two values.
     Combine,
-    /// The sum of two values. The kernel computes one of them and reads the other.
+    /// A sum of two values. The kernel computes one of the values and reads the other.
     Add,
     Resample,
     Product,
@@ -32,15 +33,15 @@ pub(crate) enum Covered {
     Activation,
     /// An activation of any kind.
     Function,
-    /// This activation, with any parameters.
+    /// The given activation, with any parameters.
     Only(Activation),
 }
 
-/// The rounding to whole numbers, which may stand in front of an activation in an epilogue.
+/// The rounding to integers, which may come before an activation in an epilogue.
 const ROUNDING: Covered = Covered::Only(Activation::Math(Math::Round));
 
 impl Covered {
-    /// Returns all kinds with their names in `library.json`.
+    /// Returns all kinds of nodes with their names in `library.json`.
     pub(crate) fn all() -> impl Iterator<Item = (&'static str, Covered)> {
         let activations = Activation::ALL
             .into_iter()
@@ -70,7 +71,7 @@ impl Covered {
             .map(|(_, covered)| covered)
     }
 
-    /// Returns true if `node` of `graph` is of this kind.
+    /// Returns true if `node` of `graph` is a node of this kind.
     pub(crate) fn fits(self, graph: &Graph, node: &Node) -> bool {
         let groups = if let Op::Convolution { groups, .. } = node.op {
             groups
@@ -140,23 +141,23 @@ fn rescales(graph: &Graph, node: &Node) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CoveredNode {
     pub(crate) node: Covered,
-    /// True if a network may leave the node out (`"activation?"`).
+    /// True if the kernel also runs for a network without this node (`"activation?"`).
     pub(crate) optional: bool,
 }
 
-/// A chain of nodes that a kernel computes in one launch. Each node is the only reader of the node
-/// before it.
+/// A chain of nodes that a kernel computes in one launch. Each node must be the only reader of the
+/// value of the node before it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Covers {
     pub(crate) chain: Cow<'static, [CoveredNode]>,
-    /// True if one launch computes the chain repeatedly, as often as it occurs in sequence (`"..."`
-    /// at its end).
+    /// True if one launch computes the chain as often as it repeats in sequence. In `library.json`
+    /// it then ends in `"..."`.
     pub(crate) repeated: bool,
 }
 
 impl Covers {
-    /// Returns the default for kernels of an operation: the node of the operation's name. The chain
-    /// is empty if the operation computes a part of a node, or none.
+    /// Returns the default chain for kernels of an operation: the node with the operation's name.
+    /// The chain is empty if the operation computes only a part of a node, or no node.
     pub(crate) fn of(operation: Operation) -> Covers {
         let own = Covered::named(operation.name()).map(|node| CoveredNode {
             node,
@@ -168,12 +169,13 @@ impl Covers {
         }
     }
 
-    /// Returns the number of nodes in the chain that have weights and biases.
+    /// Returns how many nodes of the chain have weights and biases.
     pub(crate) fn weighted(&self) -> usize {
         self.chain.iter().filter(|c| c.node.weighs()).count()
     }
 
-    /// Returns the most nodes that one launch computes. `usize::MAX` for a repeated chain.
+    /// Returns the largest number of nodes that one launch computes. It is `usize::MAX` for a
+    /// repeated chain.
     pub(crate) fn most_nodes(&self) -> usize {
         if self.repeated {
             usize::MAX
@@ -184,7 +186,7 @@ impl Covers {
 }
 
 impl Kernel {
-    /// Returns the nodes of the chain, then those of the epilogue.
+    /// Returns the nodes of the kernel's chain, followed by those of its epilogue.
     fn nodes(&self) -> impl Iterator<Item = Covered> {
         let chain = self.covers.chain.iter().map(|c| c.node);
         chain.chain(self.epilogue.iter().copied())
@@ -204,13 +206,13 @@ impl Kernel {
         self.epilogue.contains(&ROUNDING)
     }
 
-    /// Returns true if the source is compiled anew for each fused activation.
+    /// Returns true if the kernel's source is compiled separately for each fused activation.
     pub(crate) fn fuses(&self) -> bool {
         self.activates() && self.operation.activation().is_none() && !self.covers.repeated
     }
 
-    /// Returns the activations that the kernel can compute, each with sample parameters. Tests and
-    /// checks compile the kernel for each of them.
+    /// Returns the activations that the kernel can compute, with sample parameters. Tests and
+    /// checks compile the kernel for each of these.
     pub(crate) fn activations(&self) -> &'static [Activation] {
         let rounding = usize::from(self.rounds());
         match self.nodes().filter(|c| c.activates()).nth(rounding) {
@@ -221,7 +223,8 @@ impl Kernel {
         }
     }
 
-    /// Returns the shared files below `kernels/` that are put in front of the kernel's source.
+    /// Returns the shared source files below `kernels/` that are put before the kernel's own
+    /// source.
     pub(crate) fn common(&self) -> impl Iterator<Item = &'static str> + use<> {
         let moves = self.restrictions.args.contains(&LeadingArgument::Geometry);
         let mapped = self.restrictions.args.contains(&LeadingArgument::Moved);
@@ -245,23 +248,23 @@ impl Kernel {
         needed.chain(any)
     }
 
-    /// Returns true if the source is compiled for the layouts of its operands.
+    /// Returns true if the kernel's source is compiled for the layouts of its operands.
     pub(crate) fn options_of_layouts(&self) -> bool {
         let any =
             |o: &Option<super::Operand>| o.as_ref().is_some_and(|o| o.representation.is_none());
-        // A repack is named below, because the lab's checks give its operands fixed layouts.
+        // A repack is named separately, because the lab's checks give its operands fixed layouts.
         let moves = any(&self.restrictions.b) && any(&self.restrictions.r);
         self.source.is_some() && (moves || self.operation == Operation::Repack || self.of_few())
     }
 
-    /// Returns true for a kernel of few records, which shares its weights with a kernel of full
-    /// batches.
+    /// Returns true for a kernel for few records. Such a kernel shares its weights with a kernel
+    /// for full batches.
     pub(crate) fn of_few(&self) -> bool {
         self.restrictions.a.as_ref().is_some_and(|a| a.panels)
     }
 
-    /// Returns true if the kernel takes all constants of a network at once. Such a kernel computes
-    /// all nodes of a network or none.
+    /// Returns true if the kernel's arguments include all constants of a network. Such a kernel
+    /// computes all nodes of a network or none.
     pub(crate) fn takes_all(&self) -> bool {
         self.operation
             .parameters()
@@ -269,7 +272,8 @@ impl Kernel {
             .any(|p| p.holds == Holds::Constants)
     }
 
-    /// Checks that `covers` and `epilogue` fit the operands of the operation and can be compiled.
+    /// Checks that `covers` and `epilogue` match the operands of the operation, and can be
+    /// compiled.
     pub(crate) fn check_covers(&self) -> Result<(), String> {
         let name = self.operation.name();
         if self.covers.repeated != self.takes_all() {
@@ -293,18 +297,18 @@ impl Kernel {
         self.check_epilogue(expected)
     }
 
-    /// Returns the number of nodes in the chain that the operation demands weights of.
+    /// Returns how many nodes with weights the chain must have for the operation's operands.
     fn weighted_nodes(&self) -> usize {
         let weights = |p: &&Parameter| p.holds == Holds::Weights;
         let weights = self.operation.parameters().iter().filter(weights).count();
         match self.operation {
             Operation::Affine | Operation::Pair | Operation::Convolution => weights,
-            // A reducepair finishes two nodes. The affine kernel before it has used the weights of
-            // the first.
+            // A reducepair kernel finishes two nodes. It needs the weights of the second only,
+            // since the affine kernel before it used those of the first.
             Operation::ReducePair => weights + 1,
             Operation::Layers => 1,
-            // A matmul kernel and a bias kernel compute a node together, and so do an affine kernel
-            // and a reduce kernel.
+            // The other operations compute a part of a node, or a node without weights. A matmul
+            // and a bias kernel compute a node together, as do an affine and a reduce kernel.
             _ => 0,
         }
     }

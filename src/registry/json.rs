@@ -1,25 +1,25 @@
-//! Parsed JSON, and typed access to the members of an object, which reports each mistake with its
-//! place. The build parses with serde_json. The program does not contain serde_json. It has a
-//! parser of its own for `bench --library`.
+//! Parsed JSON, and typed access to the members of an object. Each mistake is reported with its
+//! place in the file. The build parses with serde_json. The program does not contain serde_json, so
+//! `bench --library` uses the program's own parser.
 
 use super::mistakes::Mistakes;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The members of an object.
+/// The members of a JSON object by key.
 pub(crate) type Map = BTreeMap<String, Json>;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Json {
     Null,
     Bool(bool),
-    /// A whole number from 0 on, written without a point or an exponent.
+    /// A whole number from 0 on that is written without a point or an exponent.
     Whole(u64),
-    /// A number that is not `Whole`.
+    /// A number that is not `Whole`: negative, or with a point or an exponent.
     Number(f64),
     String(String),
     Array(Vec<Json>),
-    /// An object. The parser has refused repeated keys.
+    /// An object. The parser refuses objects with repeated keys.
     Object(Map),
 }
 
@@ -72,7 +72,7 @@ impl Json {
         matches!(self, Json::Object(_))
     }
 
-    /// Returns a member if the value is an object that has this key.
+    /// Returns the member `key` of an object. `None` if the value is no object or lacks the key.
     pub(crate) fn get(&self, key: &str) -> Option<&Json> {
         self.as_object()?.get(key)
     }
@@ -86,8 +86,8 @@ impl Json {
     }
 }
 
-/// Writes JSON. Of the control characters in strings only `\n` is escaped. The writer of messages
-/// replaces the others.
+/// Writes JSON for messages. In strings, `\n` is the only control character that is escaped. The
+/// code that prints messages replaces all others.
 impl fmt::Display for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let string = |s: &str| {
@@ -102,7 +102,7 @@ impl fmt::Display for Json {
             Json::Null => f.write_str("null"),
             Json::Bool(truth) => truth.fmt(f),
             Json::Whole(n) => n.fmt(f),
-            // A negative whole number has no point, as in the file.
+            // A negative whole number is written without a point, as in the file.
             Json::Number(x) if x.fract() == 0.0 && *x < 0.0 && *x > -1e15 => write!(f, "{x}"),
             Json::Number(x) => write!(f, "{x:?}"),
             Json::String(s) => f.write_str(&string(s)),
@@ -121,13 +121,13 @@ impl fmt::Display for Json {
     }
 }
 
-/// An object of a JSON file, with its place for messages.
+/// An object of a JSON file, and its place in the file for messages.
 pub(crate) struct Object<'v> {
     map: &'v Map,
     place: String,
 }
 
-/// Returns a value as text for a message, in at most 40 characters.
+/// Returns a JSON value as text for a message, shortened to at most 40 characters.
 pub(crate) fn found(value: &Json) -> String {
     let text = value.to_string();
     if text.chars().count() > 40 {
@@ -138,7 +138,7 @@ pub(crate) fn found(value: &Json) -> String {
 }
 
 impl<'v> Object<'v> {
-    /// Takes `value` as an object. Keys other than `keys` are mistakes.
+    /// Reads `value` as an object. Keys other than `keys` are reported as mistakes.
     pub(crate) fn new(
         value: &'v Json,
         place: String,
@@ -161,7 +161,7 @@ impl<'v> Object<'v> {
         Some(o)
     }
 
-    /// Takes `value` as an object with any keys.
+    /// Reads `value` as an object that may have any keys.
     ///
     /// # Errors
     /// The value is no object.
@@ -172,7 +172,7 @@ impl<'v> Object<'v> {
         }
     }
 
-    /// The place of the object in messages.
+    /// Returns the place of the object in its file, as messages name it.
     pub(crate) fn place(&self) -> &str {
         &self.place
     }
@@ -181,13 +181,13 @@ impl<'v> Object<'v> {
         self.map.get(key)
     }
 
-    /// The place of a member in messages.
+    /// Returns the place of a member in its file, as messages name it.
     pub(crate) fn at(&self, key: &str) -> String {
         format!("{}: {key}", self.place)
     }
 
-    /// Returns member `key`, converted. `None` if it is missing or does not convert. The latter is
-    /// reported as a mistake.
+    /// Returns member `key`, converted to a type. `None` if it is missing or cannot be converted. A
+    /// failed conversion is also reported as a mistake.
     fn typed<T>(
         &self,
         key: &str,
@@ -206,14 +206,14 @@ impl<'v> Object<'v> {
         converted
     }
 
-    /// Reports each key that is missing.
+    /// Reports a mistake for each of `keys` that the object lacks.
     pub(crate) fn require_all(&self, keys: &[&str], mistakes: &mut Mistakes) {
         for key in keys {
             self.require(key, mistakes);
         }
     }
 
-    /// Reports a missing key. Returns true if the key is there.
+    /// Reports a mistake if the object lacks `key`. Returns true if it has `key`.
     pub(crate) fn require(&self, key: &str, mistakes: &mut Mistakes) -> bool {
         let there = self.map.contains_key(key);
         if !there {
@@ -232,7 +232,7 @@ impl<'v> Object<'v> {
         })
     }
 
-    /// Returns a member that is a whole number or a list of them, as a list.
+    /// Returns a member as a list. The member may be a whole number or a list of whole numbers.
     pub(crate) fn counts(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<usize>> {
         let count = |v: &Json| v.as_u64().and_then(|n| usize::try_from(n).ok());
         self.typed(
@@ -277,7 +277,7 @@ impl<'v> Object<'v> {
         })
     }
 
-    /// Returns a member that is a finite number or a list of them, as a list.
+    /// Returns a member as a list. The member may be a finite number or a list of finite numbers.
     pub(crate) fn numbers(&self, key: &str, mistakes: &mut Mistakes) -> Option<Vec<f64>> {
         let finite = |v: &Json| v.as_f64().filter(|x| x.is_finite());
         self.typed(

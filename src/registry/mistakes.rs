@@ -1,10 +1,10 @@
-//! Collects all mistakes of a file, so that they are reported at once.
+//! Collects all mistakes of a file, so that they can be reported together.
 
 #[derive(Debug, Default)]
 pub(crate) struct Mistakes {
-    /// The mistakes, a line each: `FILE: PLACE: expected …, found …`.
+    /// The mistakes, one line each, in the form `FILE: PLACE: expected …, found …`.
     pub(crate) lines: Vec<String>,
-    /// Remarks that are no mistakes, a line each. The author of a model should know them.
+    /// Notes for the author of a model, one line each. They are not mistakes.
     pub(crate) notes: Vec<String>,
 }
 
@@ -18,12 +18,12 @@ impl Mistakes {
     }
 }
 
-/// The most characters of a mistake or note. A longer one is cut, because names in files may be
-/// long.
+/// The largest number of characters in a mistake or note. Longer ones are cut, because they may
+/// contain long names from files.
 pub(crate) const LONGEST: usize = 2000;
 
-/// Formats a line without control characters. The build prints it in a directive to cargo, which a
-/// line break would end.
+/// Formats a mistake or note as one line without control characters. The build prints the line in a
+/// directive to cargo, which a line break would end.
 fn line(place: impl std::fmt::Display, message: impl std::fmt::Display) -> String {
     let mut text = format!("{place}: {message}").replace(|c: char| c.is_control(), " ");
     if let Some((end, _)) = text.char_indices().nth(LONGEST) {

@@ -1,8 +1,8 @@
 //! The kernel library as data (`kernels/library.json`): kernels with their restrictions, plans and
-//! device classes. The keys follow the thesis, §4.4.1 and §8.3.
+//! device classes. The names of the keys follow the thesis, §4.4.1 and §8.3.
 //!
 //! [`Kernel::admits`] checks a kernel against a problem and a device. The build calls it with the
-//! sizes of the network, and the program again with the limits of the device.
+//! sizes of the network. The program calls it again with the limits of the device.
 
 mod arguments;
 mod covers;
@@ -24,7 +24,8 @@ pub(crate) use parameters::{Dim, Holds, Parameter, operands};
 use std::borrow::Cow;
 
 impl Operation {
-    /// Returns true for a product of matrices, whose `flop` counts a multiply-add.
+    /// Returns true if kernels of the operation multiply matrices. Their `flop` counts a
+    /// multiply-add.
     pub(crate) fn is_product(self) -> bool {
         matches!(
             self,
@@ -32,7 +33,8 @@ impl Operation {
         )
     }
 
-    /// Returns the activation, if all kernels of the operation compute the same one.
+    /// Returns the activation that all kernels of the operation compute, if it is always the same
+    /// one.
     pub(crate) fn activation(self) -> Option<Activation> {
         match self {
             Operation::Sigmoid => Some(Activation::Sigmoid),
@@ -42,198 +44,207 @@ impl Operation {
     }
 }
 
-/// A matrix operand of a kernel.
+/// A matrix operand of a kernel, with its layout and alignment.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Operand {
-    /// The layout. `None` if the kernel takes any layout, because it works element by element or is
-    /// compiled for the layouts of each step.
+    /// The layout of the operand. `None` if the kernel takes any layout. It then works element by
+    /// element, or is compiled for the layouts of each step.
     pub(crate) representation: Option<Layout>,
-    /// The number of rows is a multiple of this.
+    /// The number of the operand's rows must be a multiple of this.
     pub(crate) row_align: usize,
-    /// The number of columns is a multiple of this.
+    /// The number of the operand's columns must be a multiple of this.
     pub(crate) col_align: usize,
-    /// True if the operand is an RGBA float image. A pixel has four neighbouring columns of the
-    /// row-major matrix `b`, or four rows of a column of the column-major matrix `a`.
+    /// True if the operand is an OpenCL image of RGBA floats. A pixel holds four neighbouring
+    /// columns of the row-major matrix `b`, or four rows of a column of the column-major matrix
+    /// `a`.
     pub(crate) image: bool,
-    /// True if column-major weights may also be in panels of rows, `R_P_1_C` with P a multiple of
-    /// 4. The kernel is compiled for the panels that the plan has for full batches.
+    /// True if the kernel also reads column-major weights in panels of rows, the layout `R_P_1_C`
+    /// with P a multiple of 4. It is compiled for the panels that the plan for full batches has.
     pub(crate) panels: bool,
 }
 
-/// Properties that a kernel needs of the device that runs it.
+/// Properties of a device or an engine that a kernel needs in order to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Needs {
     /// True if the kernel is part of the host engine.
     pub(crate) host: bool,
     pub(crate) images: bool,
-    /// True if `common/warp.cl` is put in front of the source. It uses the instructions of a warp
-    /// if the device's compiler knows them.
+    /// True if the file `common/warp.cl` is put before the kernel's source. It uses the
+    /// instructions of a warp if the device's compiler knows them.
     pub(crate) warp: bool,
-    /// Bytes of local memory per work-group.
+    /// The bytes of local memory that a work-group needs.
     pub(crate) local_bytes: usize,
 }
 
-/// The largest problem that a kernel is for. 0 is no bound. For several layers the sizes are those
-/// of the first layer. For a repeated chain they are the maximum over the layers, and `weights` is
-/// the sum over the layers.
+/// The largest problem that a kernel is for. 0 means no bound. For a kernel of several layers, the
+/// sizes are those of the first layer. For a repeated chain they are the maximum over the layers,
+/// and `weights` is the sum over the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Most {
-    /// The rows of the result.
+    /// The largest number of rows of the result.
     pub(crate) h: usize,
-    /// The common dimension, over which products are summed.
+    /// The largest common dimension, over which products are summed.
     pub(crate) l: usize,
-    /// Weights, h · l.
+    /// The largest number of weights, h · l.
     pub(crate) weights: usize,
-    /// The number of affine layers in a chain. Unlike a bound on sizes, it holds even if the plan
-    /// then has no kernel for the chain.
+    /// The largest number of affine layers in a chain. Unlike a bound on sizes, it holds even if
+    /// the plan then has no kernel for the chain.
     pub(crate) layers: usize,
-    /// Work-groups along the records. Unlike a bound on sizes, it holds even if the plan then has
-    /// no kernel for the problem.
+    /// The largest number of work-groups along the records. Unlike a bound on sizes, it holds even
+    /// if the plan then has no kernel for the problem.
     pub(crate) groups: usize,
-    /// `Tensor::spread` of a layer's weights. A kernel whose errors are in proportion to the
-    /// largest value of a record must not meet weights that are much smaller than others.
+    /// The largest `Tensor::spread` of a layer's weights. The errors of some kernels are in
+    /// proportion to a record's largest value. Their weights must not include some that are much
+    /// smaller than others.
     pub(crate) spread: usize,
 }
 
 impl Most {
-    /// Returns true if `h` rows, a common dimension of `l` and `weights` in all are within bounds.
+    /// Returns true if `h` rows, a common dimension of `l` and `weights` weights in all are within
+    /// the bounds.
     pub(crate) fn admits(&self, h: usize, l: usize, weights: usize) -> bool {
         let within = |size, most| most == 0 || size <= most;
         within(h, self.h) && within(l, self.l) && within(weights, self.weights)
     }
 }
 
-/// The demands of a kernel on its problem and its device.
+/// The demands of a kernel on its problem and on its device.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Restrictions {
-    /// The arguments before the operands.
+    /// The arguments that come before the operands.
     pub(crate) args: Cow<'static, [LeadingArgument]>,
-    /// True if the floats alpha and beta follow these arguments: R = alpha·A·B + beta·R. With
-    /// beta = 0, R is not read.
+    /// True if the floats alpha and beta follow the arguments `args`. The kernel then computes R =
+    /// alpha·A·B + beta·R. With beta = 0, R is not read.
     pub(crate) scaled: bool,
-    /// Rows and columns of the result per work-item. (0, 1) is one work-item per column.
+    /// Rows and columns of the result that a work-item computes. (0, 1) means one work-item per
+    /// column.
     pub(crate) scale: (usize, usize),
-    /// True if dimension 0 of the work-items, which runs fastest, runs over the columns of the
-    /// result and not over the rows.
+    /// True if dimension 0 of the work-items, which runs fastest, goes along the columns of the
+    /// result. False if it goes along the rows.
     pub(crate) columns_first: bool,
-    /// True if work-items below the last row of the result return at once. The number of rows is
-    /// then independent of the work-group. Columns are still padded to whole work-groups.
+    /// True if work-items below the last row of the result return at once. The rows then need no
+    /// padding to whole work-groups. The columns still do.
     pub(crate) guarded: bool,
-    /// The left operand: weights, h × l.
+    /// The left operand: the weights, h × l.
     pub(crate) a: Option<Operand>,
-    /// The right operand: activations, l × w, a column per record.
+    /// The right operand: the values of the records, l × w, a column per record.
     pub(crate) b: Option<Operand>,
-    /// The result, h × w. A kernel that works in place also reads its operand here.
+    /// The result, h × w. An in-place kernel also reads its operand from it.
     pub(crate) r: Option<Operand>,
-    /// True if the kernel can read weights as halves, compiled with -DHALF_WEIGHTS=1.
+    /// True if the kernel can read weights in half precision. It is then compiled with
+    /// -DHALF_WEIGHTS=1.
     pub(crate) half: bool,
-    /// True if the kernel can read weights as bytes, compiled with -DBYTE_WEIGHTS=1. The scales of
-    /// the rows are then beside the biases.
+    /// True if the kernel can read weights as bytes. It is then compiled with -DBYTE_WEIGHTS=1, and
+    /// each row's quantization scale is beside its bias.
     pub(crate) bytes: bool,
-    /// Floating-point operations per multiply-add of a product, else per element
-    /// ([`Kernel::flop`]).
+    /// Floating-point operations that a product counts per multiply-add, and another kernel per
+    /// element ([`Kernel::flop`]).
     pub(crate) flop: u32,
-    /// The work-group in rows and columns of work-items. If `None`, the driver chooses.
+    /// The work-group, in rows and columns of work-items. If `None`, the driver chooses it.
     pub(crate) work_group: Option<(usize, usize)>,
-    /// Work-groups that a benchmark tries in turn. The kernel runs with any work-group.
+    /// The work-groups that a benchmark tries one after the other. The kernel runs with any
+    /// work-group.
     pub(crate) sweep: Cow<'static, [(usize, usize)]>,
     pub(crate) needs: Needs,
-    /// Rows and columns of the result per work-group, if not given by `scale` and `work_group`.
-    /// Such a kernel skips elements outside the result, so its sizes are padded to the alignments
-    /// only.
+    /// Rows and columns of the result that a work-group computes, if `scale` and `work_group` do
+    /// not give them. Such a kernel skips elements outside the result. So its sizes are padded only
+    /// to the alignments.
     pub(crate) tile: Option<(usize, usize)>,
-    /// The largest problem. A plan uses its next kernel for a larger one.
+    /// The largest problem that the kernel is for. A plan uses its next kernel for a larger
+    /// problem.
     pub(crate) most: Most,
-    /// The smallest common dimension that a layer may have. Sums of fewer terms may exceed the
+    /// The smallest common dimension of a layer for this kernel. Sums of fewer terms may exceed the
     /// error bound.
     pub(crate) least_l: usize,
-    /// The number of work-groups to aim at. If there are fewer tiles, work-groups share the common
-    /// dimension, and a `reduce` step adds their parts. 0 never shares it.
+    /// The number of work-groups to aim at. If there are fewer tiles, work-groups split the common
+    /// dimension, and a `reduce` step adds their parts. With 0 the common dimension is never split.
     pub(crate) split: usize,
-    /// Bytes of weights that the device's last cache is asked to keep for the next record, if the
-    /// network has more weights. `common/cache.cl` is then put in front of the source. 0 asks
-    /// nothing.
+    /// Bytes of weights that the device's last-level cache is asked to keep for the next record, if
+    /// the network has more weights. The file `common/cache.cl` is then put before the source. 0
+    /// asks for nothing.
     pub(crate) keeps: usize,
 }
 
-/// A constant of a kernel's source: `-DNAME=value` for the compiler.
+/// A constant in a kernel's source. The compiler gets it as `-DNAME=value`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Define {
     pub(crate) name: Cow<'static, str>,
     pub(crate) value: u32,
 }
 
-/// A kernel of the library.
+/// A kernel of the library, as its entry in `library.json` describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Kernel {
-    /// The name that plans use: `operation_variant`.
+    /// The name of the kernel in plans, in the form `operation_variant`.
     pub(crate) codename: Cow<'static, str>,
-    /// Names of the same kernel in other documents.
+    /// Names that other documents give the same kernel.
     pub(crate) aliases: Cow<'static, [Cow<'static, str>]>,
-    /// The idea of this variant, in a line.
+    /// The idea of this variant, in one line.
     pub(crate) about: Cow<'static, str>,
-    /// Document and section that the idea comes from.
+    /// The document and its section that the idea comes from.
     pub(crate) document: Cow<'static, str>,
     pub(crate) operation: Operation,
-    /// The nodes that one launch computes. Empty if the kernel computes a part of a node, or no
-    /// node of a network.
+    /// The nodes that one launch computes. Empty if the kernel computes only a part of a node, or
+    /// no node of a network.
     pub(crate) covers: Covers,
-    /// Nodes that may follow `covers` and are then computed in the same launch.
+    /// Nodes that may follow those of `covers`. One launch computes them, too.
     pub(crate) epilogue: Cow<'static, [Covered]>,
-    /// The name of the function in the source: `folder_stem` of the source file. Empty for kernels
-    /// of the host engine.
+    /// The name of the kernel function, made of the folder and the stem of the source file:
+    /// `folder_stem`. Empty for kernels of the host engine.
     pub(crate) function: Cow<'static, str>,
-    /// The path of the source below `kernels/`. `None` for kernels of the host engine.
+    /// The path of the source file below `kernels/`. `None` for kernels of the host engine.
     pub(crate) source: Option<Cow<'static, str>>,
     pub(crate) defines: Cow<'static, [Define]>,
-    /// Further options of the compiler. They may change results, so a kernel with options is only
-    /// for benchmarks and never in a plan.
+    /// Further options of the compiler, which may change results. A kernel with such options is
+    /// only for benchmarks and never in a plan.
     pub(crate) lab_options: Cow<'static, str>,
     pub(crate) restrictions: Restrictions,
 }
 
-/// A plan of the library, from which the planner makes the steps for a network.
+/// A plan of the library. For a network, the planner turns it into steps.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlanRecipe {
-    /// The name for `--plan` and `MORTONNET_PLAN`.
+    /// The name that `--plan` and `MORTONNET_PLAN` use.
     pub(crate) name: Cow<'static, str>,
     /// One sentence about the plan.
     pub(crate) about: Cow<'static, str>,
     pub(crate) engine: EngineKind,
-    /// Records of a full batch, before padding.
+    /// The number of records in a full batch, before padding.
     pub(crate) batch: usize,
-    /// Codenames of kernels. Of those that admit a node and take its operand's layout, the kernel
-    /// with the longest chain computes it. Equals are ranked: kernels for few records come first,
-    /// then those with the least work per work-group, then the first in this list. If no kernel
-    /// admits the node, the shortest chain of at most one layer is chosen.
+    /// Codenames of kernels. A node is computed by the kernel with the longest chain, of those that
+    /// accept the node and its operand's layout. Equals are ranked: kernels for few records come
+    /// first, then those with the least work per work-group, then the first in this list. If no
+    /// kernel accepts the node, the shortest chain of at most one layer is chosen.
     pub(crate) kernels: Cow<'static, [Cow<'static, str>]>,
-    /// A variant for batches of few records.
+    /// The variant of the plan for batches of few records, if it has one.
     pub(crate) few: Option<FewRecords>,
-    /// Work-groups that tuning found. They replace those in the kernels' entries.
+    /// Work-groups that `tune` found. They replace the work-groups in the kernels' entries.
     pub(crate) groups: Groups,
-    /// The plan that takes this plan's place in a program without the lab, because no board has
-    /// such a device. Empty if every program has this plan.
+    /// The name of the plan that replaces this one in a program without the lab. It is set for
+    /// devices that no board has. Empty if every program has this plan.
     pub(crate) without_lab: Cow<'static, str>,
 }
 
-/// A plan's variant for batches of few records. It shares the constants if their layouts allow it,
-/// and the buffers of input and results.
+/// A plan's variant for batches of few records. It shares the plan's constants if their layouts
+/// allow it, and the buffers of input and results.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FewRecords {
-    /// The most records of such a batch.
+    /// The largest number of records in a batch that the variant runs.
     pub(crate) records: usize,
-    /// Kernels that are preferred to those of the plan.
+    /// Kernels that the variant prefers to those of the plan.
     pub(crate) kernels: Cow<'static, [Cow<'static, str>]>,
 }
 
-/// Codenames of kernels with a work-group (rows, columns of work-items), or [`DRIVERS_CHOICE`].
+/// Codenames of kernels, each with a work-group in rows and columns of work-items, or with
+/// [`DRIVERS_CHOICE`].
 pub(crate) type Groups = Cow<'static, [(Cow<'static, str>, (usize, usize))]>;
 
-/// Lets the driver choose a work-group, even if the kernel's entry has one (`null` in files).
+/// A work-group in [`Groups`] that lets the driver choose, even if the kernel's entry has one. In
+/// files it is `null`.
 pub(crate) const DRIVERS_CHOICE: (usize, usize) = (0, 0);
 
 impl PlanRecipe {
-    /// Returns the recipe of the variant for few records.
+    /// Returns the recipe of this plan's variant for few records.
     pub(crate) fn of_few(&self, few: &FewRecords) -> PlanRecipe {
         let kernels = few
             .kernels
@@ -248,7 +259,7 @@ impl PlanRecipe {
         }
     }
 
-    /// Returns the work-group of `kernel` in this plan. If `None`, the driver chooses.
+    /// Returns the work-group of `kernel` in this plan. If `None`, the driver chooses it.
     pub(crate) fn group(&self, kernel: &Kernel) -> Option<(usize, usize)> {
         let mut groups = self.groups.iter();
         match groups.find(|(name, _)| *name == kernel.codename) {
@@ -258,71 +269,72 @@ impl PlanRecipe {
     }
 }
 
-/// Properties of a device that decide about its class.
+/// Properties of an OpenCL device that determine its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Traits<'a> {
     pub(crate) vendor: &'a str,
     pub(crate) name: &'a str,
-    /// True if the device's type is CPU.
+    /// True if OpenCL reports the device's type as CPU.
     pub(crate) cpu: bool,
-    /// NVIDIA's compute capability (major, minor), if the device reports it.
+    /// NVIDIA's compute capability (major, minor), if the device reports one.
     pub(crate) compute_capability: Option<(u32, u32)>,
 }
 
-/// A class of devices: how to recognize them, their expected speed, and their plan.
+/// A class of devices: how to recognize its devices, their expected speed, and the plan for them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DeviceClass {
     pub(crate) name: Cow<'static, str>,
-    /// True to match only devices of the type CPU (`"kind": "cpu"`).
+    /// True if only devices of the type CPU belong to the class (`"kind": "cpu"`).
     pub(crate) cpu: bool,
-    /// For OpenCL devices: texts, one of which the vendor or name must contain, ignoring case. For
-    /// hosts: names of architectures, one of which must be equal. Empty matches everything.
+    /// For OpenCL devices: texts, one of which must be part of the device's vendor or name, in any
+    /// case. For hosts: names of architectures, one of which must be the host's. An empty list
+    /// matches everything.
     pub(crate) matches: Cow<'static, [Cow<'static, str>]>,
-    /// The least NVIDIA compute capability (major, minor). A device that reports none is not
-    /// matched.
+    /// The smallest NVIDIA compute capability (major, minor) of the class. A device that reports
+    /// none does not belong to it.
     pub(crate) compute_capability: Option<(u32, u32)>,
-    /// The name of the plan for such devices.
+    /// The name of the plan for devices of this class.
     pub(crate) plan: Cow<'static, str>,
-    /// Expected time of a launch in microseconds. Mali's 190 is the middle of clpeak's published
+    /// The expected microseconds of a launch. For Mali, 190 is the middle of clpeak's published
     /// results: 149 (T604), 179 to 233 (T628).
     pub(crate) launch_us: f64,
-    /// Expected rate on networks in GFLOPS, of the whole device. For classes of hosts, of one
+    /// The expected GFLOPS when a network runs: of the whole device, or for a class of hosts of one
     /// thread.
     pub(crate) gflops: f64,
-    /// Floating-point operations per compute unit and clock cycle, by the maker's figures. 0 if
+    /// Floating-point operations per compute unit and clock cycle, according to the maker. 0 if
     /// unknown.
     pub(crate) flop_per_cycle: f64,
-    /// True if the driver refuses every call after a kernel has failed. The engine then does not
+    /// True if the driver refuses every call after a kernel has failed. The engine then need not
     /// ask each launch how it ended.
     pub(crate) stops_after_failure: bool,
 }
 
 impl DeviceClass {
-    /// Returns the peak in GFLOPS by the maker's figures. 0 if unknown.
+    /// Returns the peak of a device in GFLOPS, according to the maker. 0 if unknown.
     pub(crate) fn nominal(&self, compute_units: u32, mhz: u32) -> f64 {
         f64::from(compute_units) * f64::from(mhz) * self.flop_per_cycle / 1e3
     }
 }
 
-/// The path (below `kernels/`) and text of every kernel source.
+/// The path (below `kernels/`) and the text of each kernel source.
 pub(crate) type KernelSources = Cow<'static, [(Cow<'static, str>, Cow<'static, str>)]>;
 
 /// The content of `kernels/library.json`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Library {
-    /// A hash of library.json and all sources, in hexadecimal.
+    /// A hash of library.json and of all kernel sources, in hexadecimal.
     pub(crate) hash: Cow<'static, str>,
-    /// Kernels in the order of the file, which goes from simple ones to advanced ones.
+    /// The kernels in the order of the file, from simple to advanced ones.
     pub(crate) kernels: Cow<'static, [Kernel]>,
     pub(crate) plans: Cow<'static, [PlanRecipe]>,
-    /// Classes of OpenCL devices. The first that matches counts.
+    /// Classes of OpenCL devices. A device belongs to the first class that matches it.
     pub(crate) devices: Cow<'static, [DeviceClass]>,
-    /// Classes of hosts, which match `std::env::consts::ARCH`. The last one matches every host.
+    /// Classes of hosts, which match `std::env::consts::ARCH`. The last class matches every host.
     pub(crate) hosts: Cow<'static, [DeviceClass]>,
 }
 
 impl Library {
-    /// Finds a kernel and its index by codename or alias.
+    /// Finds a kernel by its codename or an alias. Returns its index and the kernel.
     pub(crate) fn kernel(&self, codename: &str) -> Option<(usize, &Kernel)> {
         self.kernels
             .iter()
@@ -330,8 +342,8 @@ impl Library {
             .find(|(_, k)| k.codename == codename || k.aliases.iter().any(|a| a == codename))
     }
 
-    /// Returns the recipe without kernels that compute all layers in one launch. `None` if it has
-    /// no such kernel.
+    /// Returns the recipe without the kernels that compute all layers in one launch. `None` if the
+    /// recipe has no such kernel.
     pub(crate) fn layer_by_layer(&self, recipe: &PlanRecipe) -> Option<PlanRecipe> {
         let repeats =
             |name: &Cow<'static, str>| self.kernel(name).is_some_and(|(_, k)| k.covers.repeated);
@@ -346,7 +358,7 @@ impl Library {
         (other.kernels != recipe.kernels || other.few != recipe.few).then_some(other)
     }
 
-    /// Finds a plan by its name. The error lists the plans.
+    /// Finds a plan by its name. The error lists the names of all plans.
     pub(crate) fn plan(&self, name: &str) -> Result<&PlanRecipe, String> {
         self.plans.iter().find(|p| p.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.plans.iter().map(|p| &*p.name).collect();
@@ -376,22 +388,22 @@ impl Library {
     }
 }
 
-/// The limits of a device that kernels depend on.
+/// The limits of an OpenCL device that kernels depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceLimits {
-    /// The most work-items per work-group.
+    /// The largest number of work-items in a work-group.
     pub(crate) work_group: usize,
-    /// The most work-items per work-group in dimensions 0 and 1.
+    /// The largest numbers of work-items of a work-group in dimensions 0 and 1.
     pub(crate) work_items: (usize, usize),
-    /// Local memory in bytes.
+    /// Bytes of local memory that a work-group can use.
     pub(crate) local_bytes: usize,
     pub(crate) images: bool,
-    /// The largest buffer in bytes.
+    /// The largest size of a buffer in bytes.
     pub(crate) max_alloc: u64,
 }
 
 impl Restrictions {
-    /// Returns the precision in which the kernel reads weights that are rounded to `wanted`.
+    /// Returns the format in which the kernel reads weights that the network stores as `wanted`.
     pub(crate) fn weights(&self, wanted: Precision) -> Precision {
         match wanted {
             Precision::F16 if self.half => wanted,
@@ -400,7 +412,7 @@ impl Restrictions {
         }
     }
 
-    /// Returns a pair for (rows, columns) in the order of the work-items' dimensions 0 and 1.
+    /// Reorders a pair for (rows, columns) into the order of the work-items' dimensions 0 and 1.
     pub(crate) fn dimensions<T>(&self, (rows, cols): (T, T)) -> (T, T) {
         if self.columns_first {
             (cols, rows)
@@ -414,8 +426,8 @@ impl Restrictions {
         self.b.is_none() && self.r.as_ref().is_some_and(|o| o.representation.is_none())
     }
 
-    /// Returns the numbers that the result's rows and columns must be multiples of, so that
-    /// work-groups of y × x work-items cover them exactly.
+    /// Returns the numbers that the result's rows and columns must be multiples of. Work-groups of
+    /// y × x work-items then cover the result exactly.
     pub(crate) fn whole_groups(&self, (y, x): (usize, usize)) -> (usize, usize) {
         let (rows, cols) = self.scale;
         let rows = if self.guarded { 1 } else { rows.max(1) * y };
@@ -424,10 +436,11 @@ impl Restrictions {
 }
 
 impl Kernel {
-    /// Checks that the kernel can run a problem, and on a device if one is known.
+    /// Checks that the kernel can run a problem, and that `device` can run the kernel if it is
+    /// known.
     ///
     /// # Errors
-    /// Every restriction that fails, a line each.
+    /// Returns every restriction that fails, one line each.
     pub(crate) fn admits(
         &self,
         problem: Problem,
@@ -451,7 +464,8 @@ impl Kernel {
         for (operand, name, rows, cols) in [(&r.a, "a", h, l), (&r.b, "b", l, w), (&r.r, "r", h, w)]
         {
             let Some(o) = operand else { continue };
-            // The weights of a convolution do not have the sizes of the problem.
+            // The weights of a convolution have other sizes than the problem, so they are not
+            // checked here.
             if name == "a" && self.operation == Operation::Convolution {
                 continue;
             }
@@ -477,7 +491,7 @@ impl Kernel {
         if let Some((y, x)) = r.work_group {
             let (first, second) = r.dimensions((y, x));
             let (most_first, most_second) = device.work_items;
-            // If both limits are exceeded, one message is enough.
+            // If the device's limits on work-items are both exceeded, one message is enough.
             if y * x > device.work_group {
                 fail(format!(
                     "work-groups of {y}×{x} work-items, the device allows {}",
@@ -502,20 +516,21 @@ impl Kernel {
     }
 
     /// Returns the floating-point operations of `problem` without padding. A product has `flop` of
-    /// them per multiply-add, and alpha and beta add two per result (ARM, §1.4.9: 2N²(N+1)). Other
-    /// kernels have `flop` per element.
+    /// them per multiply-add. Alpha and beta add two per result, as ARM counts (§1.4.9: 2N²(N+1)).
+    /// Other kernels have `flop` per element.
     pub(crate) fn flop(&self, problem: Problem) -> u64 {
         let Problem { h, w, l } = problem;
         let (results, flop) = ((h * w) as u64, u64::from(self.restrictions.flop));
-        // A reducepair counts as a product although `is_product` is false for it.
+        // A reducepair kernel counts as a product here, although `is_product` is false for it.
         if !self.operation.is_product() && self.operation != Operation::ReducePair {
             return results * flop;
         }
         results * (flop * l as u64 + if self.restrictions.scaled { 2 } else { 0 })
     }
 
-    /// Returns the smallest problem that holds `real` and that the kernel runs in work-groups of
-    /// `group`. Sizes are rounded up to alignments, chunks of layouts, and whole work-groups.
+    /// Returns the smallest problem that contains `real` and that the kernel can run in work-groups
+    /// of `group`. Sizes are rounded up to alignments, to chunks of layouts, and to whole
+    /// work-groups.
     pub(crate) fn pad(&self, real: Problem, group: Option<(usize, usize)>) -> Problem {
         let r = &self.restrictions;
         let group = group.filter(|_| r.tile.is_none());
@@ -546,14 +561,14 @@ impl Kernel {
     }
 
     /// Returns the number of terms of a sum that a work-group takes at a time (`BK`, 1 by default).
-    /// Parts of the common dimension are multiples of it.
+    /// If the common dimension is split, the length of a part is a multiple of this number.
     pub(crate) fn stage(&self) -> usize {
         self.define("BK").unwrap_or(1).max(1)
     }
 
     /// Returns the compiler options for a step. They have the version of the language, the kernel's
     /// constants and own options, the fused activation, and the format of `weights`. The work-group
-    /// `local` (dimensions 0 and 1) and the step's options follow.
+    /// `local` (dimensions 0 and 1) and the options `step` follow.
     pub(crate) fn options(
         &self,
         activation: Activation,
@@ -585,9 +600,9 @@ impl Kernel {
         options.join(" ")
     }
 
-    /// Checks that `text` has one kernel function, with the kernel's name and parameters.
-    /// Parameters are those of `args`, alpha and beta of a scaled kernel, and the operands.
-    /// Conditions of the preprocessor are ignored.
+    /// Checks that the source `text` has one kernel function, with the kernel's name and
+    /// parameters. The parameters are those of `args`, alpha and beta of a scaled kernel, and the
+    /// operands. Conditions of the preprocessor are ignored.
     pub(crate) fn check_source(&self, text: &str) -> Result<(), String> {
         let lines = text.lines().filter(|l| !l.starts_with('#'));
         let code: Vec<&str> = lines.map(|l| l.split("//").next().unwrap_or("")).collect();

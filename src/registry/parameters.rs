@@ -1,67 +1,69 @@
-//! The parameters of each operation's kernels: name, content and size of every operand.
+//! The operands of each operation's kernels: name, content and size of every parameter that is one.
 
 use super::{Covered, Kernel, Operation};
 use crate::ir::layout::Layout;
 use crate::ir::plan::{Arg, Step};
 
-/// The content of an operand.
+/// The kind of data that an operand of a kernel holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// A constant of weights, stored as floats, halves, bytes or an image.
+    /// A constant with weights, stored as floats, halves, bytes or an image.
     Weights,
-    /// A constant of floats, one for each row.
+    /// A constant with one float for each row, such as biases.
     Biases,
-    /// A constant of floats, by which elements are multiplied.
+    /// A constant with the floats that elements are multiplied by.
     Factors,
-    /// A constant of floats, a position and a weight for each tap.
+    /// A constant with two floats for each tap of a resampling: a position and a weight.
     Taps,
     /// All constants of the network in one buffer.
     Constants,
-    /// A matrix of floats, a column for each record.
+    /// A matrix of floats, with a column for each record.
     Values,
-    /// A u32 for each column.
+    /// One u32 for each column, the class of a record.
     Classes,
-    /// A byte for each element.
+    /// One byte for each element.
     Bytes,
-    /// A u32 for each element.
+    /// One u32 for each element.
     Words,
 }
 
-/// The number of rows or columns of an operand.
+/// The number of rows or columns of a kernel's operand, in terms of the problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dim {
     One,
-    /// The rows of the result.
+    /// The number of rows of the result.
     H,
-    /// The columns of the result, one per record.
+    /// The number of columns of the result, one per record.
     W,
-    /// The common dimension, over which products are summed.
+    /// The common dimension of a product, over which terms are summed.
     L,
-    /// The rows of a pair's first layer.
+    /// The number of rows of the first layer, if the kernel computes a pair of layers.
     M,
-    /// The rows of the result times the number of parts of the common dimension.
+    /// The number of rows of the result, times the number of parts that the common dimension is
+    /// split into.
     Parts,
-    /// The common dimension times the number of parts of the previous layer's common dimension.
+    /// The common dimension, times the number of parts that the previous step wrote.
     PartsOfL,
-    /// The rows of a convolution's weights, or the taps of a resampling.
+    /// The number of rows of a convolution's weights, or of taps of a resampling.
     Outputs,
-    /// The columns of a convolution's weights: the terms of each sum, padded. The two numbers of
-    /// a resampling's tap.
+    /// The number of columns of a convolution's weights: the padded terms of each sum. For a
+    /// resampling it is 2, a position and a weight for each tap.
     Taps,
-    /// The rows of the second of two operands.
+    /// The number of rows of the second operand, if there are two.
     Second,
     /// The length of an array of factors.
     Factors,
     /// The length of an array of summands.
     Summands,
-    /// The length of a buffer that holds all constants or all hidden values. Only the plan has it.
+    /// The length of a buffer that holds all constants or all hidden values. Only the plan knows
+    /// it.
     Plan,
 }
 
-/// A parameter of a kernel that is an operand, and the operand's content and size.
+/// An operand among the parameters of a kernel, with its content and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parameter {
-    /// The name in the source.
+    /// The name of the parameter in the kernel's source.
     pub(crate) name: &'static str,
     pub(crate) holds: Holds,
     pub(crate) rows: Dim,
@@ -77,7 +79,7 @@ const fn parameter(name: &'static str, holds: Holds, rows: Dim, cols: Dim) -> Pa
     }
 }
 
-/// Returns a parameter for a matrix of floats with a column per record.
+/// Returns a parameter for a matrix of floats that has a column per record.
 const fn values(name: &'static str, rows: Dim) -> Parameter {
     parameter(name, Holds::Values, rows, Dim::W)
 }
@@ -96,13 +98,15 @@ const HIDDEN: Parameter = values("hidden", Dim::Plan);
 const CLASSES: Parameter = parameter("classes", Holds::Classes, Dim::One, Dim::W);
 
 impl Operation {
-    /// Returns the operands that every kernel of this operation takes, in order.
+    /// Returns the operands that every kernel of this operation takes, in the order of the
+    /// parameters.
     pub(crate) fn parameters(self) -> &'static [Parameter] {
         self.operands(false)
     }
 
-    /// Returns the operands in order. With `more`, they include one that only some kernels take. It
-    /// is a value to add, in the layout of the result, or a buffer for the values between layers.
+    /// Returns the operands in the order of the parameters. With `more`, they include an operand
+    /// that only some kernels take: a value to add, in the result's layout, or a buffer for values
+    /// between layers.
     pub(crate) fn operands(self, more: bool) -> &'static [Parameter] {
         const AFFINE: [Parameter; 4] = [A, B, BIAS, values("r", Dim::Parts)];
         const REDUCE: [Parameter; 3] = [values("b", Dim::Parts), BIAS, R];
@@ -167,7 +171,7 @@ impl Operation {
     }
 }
 
-/// Returns the parameters of a step's kernel that are operands, and the arguments for them.
+/// Returns the operands of a step's kernel, and the arguments for them.
 pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
     let scalar = |a: &&Arg| {
         matches!(
@@ -186,22 +190,23 @@ pub(crate) fn operands(step: &Step) -> (&'static [Parameter], &[Arg]) {
 }
 
 impl Kernel {
-    /// Returns the operands of this kernel, in order.
+    /// Returns the operands of this kernel, in the order of its parameters.
     pub(crate) fn parameters(&self) -> &'static [Parameter] {
         self.operation.operands(self.adds() || self.takes_hidden())
     }
 
-    /// Returns true if the kernel takes `hidden`, a buffer for the values between layers.
+    /// Returns true if the kernel has the operand `hidden`, a buffer for the values between layers.
     pub(crate) fn takes_hidden(&self) -> bool {
         self.operation == Operation::Layers && !self.of_few()
     }
 
-    /// Returns true if the kernel can add a value to its sums.
+    /// Returns true if the kernel can add another value to its sums in the same launch.
     pub(crate) fn adds(&self) -> bool {
         self.epilogue.contains(&Covered::Add)
     }
 
-    /// Returns the layout of the operand for `parameter`. It is row by row if the entry names none.
+    /// Returns the layout of the operand `parameter`. If the kernel's entry names none, it is row
+    /// by row.
     pub(crate) fn layout(&self, parameter: &Parameter) -> Layout {
         let r = &self.restrictions;
         let of = match parameter.name {
@@ -215,7 +220,7 @@ impl Kernel {
             .unwrap_or(Layout::R)
     }
 
-    /// Returns true if the operand for `parameter` is an image.
+    /// Returns true if the kernel reads the operand `parameter` as an OpenCL image.
     pub(crate) fn reads_image(&self, parameter: &Parameter) -> bool {
         let of = match parameter.name {
             "a" => &self.restrictions.a,

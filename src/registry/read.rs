@@ -1,6 +1,6 @@
-//! Reads the kernel library from a file like `kernels/library.json`, and the kernel sources. Both
-//! are checked against each other. The build reads the library that it bakes; `bench --library`
-//! reads a file on top of the baked library.
+//! Reads the kernel library from a file like `kernels/library.json`, and the kernel sources, and
+//! checks one against the other. The build reads the library that it bakes. `bench --library` reads
+//! a file on top of the baked library.
 
 mod kernel;
 mod source;
@@ -15,43 +15,43 @@ use crate::ir::plan::MOST_RECORDS;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
-/// The version of the file's format.
+/// The version of the library file's format.
 pub(crate) const FORMAT: usize = 1;
 
-/// The largest tile, work-group or alignment. Work-items are counted in 32 bits.
+/// The largest tile, work-group or alignment. Kernels count work-items in 32 bits.
 const MOST_SIZE: usize = 1 << 16;
 
 /// A function that finds a kernel source by its path below the folder of kernels. The second
-/// argument is the place for messages. Returns the name of the source's file and its text.
+/// argument is the place that messages name. Returns the source file's name and its text.
 pub(crate) type FindSource<'t> =
     &'t mut dyn FnMut(&str, &str, &mut Mistakes) -> Option<(String, String)>;
 
-/// A file that holds a library.
+/// A file that holds a kernel library.
 pub(crate) struct LibraryFile<'f> {
-    /// The name in messages.
+    /// The name of the file in messages.
     pub(crate) name: &'f str,
     pub(crate) text: &'f str,
-    /// The value that the text was parsed to.
+    /// The JSON value of the text.
     pub(crate) value: &'f Json,
 }
 
-/// A library that a file extends, with its sources.
+/// A library that a file of `--library` extends, with its sources.
 pub(crate) struct BaseLibrary<'b> {
     pub(crate) library: &'b Library,
     pub(crate) sources: &'b KernelSources,
 }
 
-/// A library that was read.
+/// The kernel library that was read from a file.
 pub(crate) struct LoadedLibrary {
     pub(crate) library: Library,
     pub(crate) sources: KernelSources,
-    /// Codenames of the kernels in the file itself.
+    /// Codenames of the kernels that the file itself has, without those of a base library.
     pub(crate) own: Vec<Cow<'static, str>>,
 }
 
-/// Reads a library. With a `base` the file needs kernels only. The file's entries stand before
-/// those of the base and replace entries of the same name. Each path in `files` must be the source
-/// of a kernel, or shared by sources. `None` after a mistake.
+/// Reads a library. With a `base` library the file needs only kernels. The file's entries come
+/// before those of the base, and replace entries of the same name. Each path in `files` must be
+/// used, as the source of a kernel or by several sources. Returns `None` after a mistake.
 pub(crate) fn read(
     file: &LibraryFile<'_>,
     base: Option<&BaseLibrary<'_>>,
@@ -118,10 +118,10 @@ pub(crate) fn read(
     (mistakes.lines.len() == before).then_some(loaded)
 }
 
-/// An entry of a list in the file.
+/// One entry of a list in the library file.
 struct ListEntry<'v> {
     value: &'v Json,
-    /// The place in messages, for example `kernels/library.json: plans[3]`.
+    /// The place of the entry in messages, for example `kernels/library.json: plans[3]`.
     place: String,
 }
 
@@ -134,7 +134,7 @@ fn entries<'v>(o: &Object<'v>, key: &str, mistakes: &mut Mistakes) -> Vec<ListEn
     .collect()
 }
 
-/// Appends the items of `base` for which `own` has no item that is the `same`.
+/// Appends those items of `base` that `own` lacks. The function `same` compares two items.
 fn extend_missing<T: Clone>(own: &mut Vec<T>, base: Option<&[T]>, same: impl Fn(&T, &T) -> bool) {
     let base = base.unwrap_or_default().iter();
     let missing: Vec<T> = base
@@ -160,7 +160,8 @@ fn read_own_kernels(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<Kernel> {
     kernels
 }
 
-/// Checks that each path in `files` is the source of a kernel, or a file that sources share.
+/// Checks that the library uses each path in `files`: as the source of a kernel, or as a file that
+/// sources share.
 fn check_files(name: &str, kernels: &[Kernel], files: &[String], mistakes: &mut Mistakes) {
     let shared = source::common(kernels);
     for file in files {
@@ -174,7 +175,7 @@ fn check_files(name: &str, kernels: &[Kernel], files: &[String], mistakes: &mut 
     }
 }
 
-/// Checks that each `withoutLab` names a plan that also programs without the lab have.
+/// Checks that each `withoutLab` names a plan that programs without the lab also have.
 fn check_without_lab(name: &str, plans: &[PlanRecipe], mistakes: &mut Mistakes) {
     for (i, plan) in plans.iter().enumerate() {
         let other = &plan.without_lab;
@@ -188,7 +189,8 @@ fn check_without_lab(name: &str, plans: &[PlanRecipe], mistakes: &mut Mistakes) 
     }
 }
 
-/// Returns the first 8 bytes of the SHA-256 of the library's text and all sources, in hexadecimal.
+/// Returns a hash of the library's text and all sources: the first 8 bytes of a SHA-256, in
+/// hexadecimal.
 fn hash(text: &str, sources: &[(Cow<'static, str>, Cow<'static, str>)]) -> String {
     let mut sha = Sha256::new();
     sha.update(text);
@@ -241,7 +243,7 @@ fn read_plan(
     })
 }
 
-/// Reads the keys that a plan of the library and a plan file share.
+/// Reads the keys that are common to plans of the library and plan files.
 pub(crate) fn plan_recipe(
     o: &Object<'_>,
     kernels: &[Kernel],
@@ -268,8 +270,9 @@ pub(crate) fn plan_recipe(
     })
 }
 
-/// Checks that the kernels exist and run on the plan's engine. Only affine and convolution kernels
-/// are chosen by size, so of other operations there may be one each.
+/// Checks that the kernels exist and run on the plan's engine. The planner chooses between kernels
+/// by size only for affine and convolution nodes. So a plan may have only one kernel of each other
+/// operation.
 fn check_kernels(
     place: String,
     names: &[String],
@@ -301,7 +304,7 @@ fn check_kernels(
     }
 }
 
-/// Reads `"few": {"records": …, "kernels": […]}`.
+/// Reads the variant for few records, `"few": {"records": …, "kernels": […]}`.
 fn read_few(
     value: &Json,
     place: String,
@@ -323,7 +326,8 @@ fn read_few(
     })
 }
 
-/// Reads `"workGroups": {"affine_…": [4, 16], …}`, whose keys are kernels of the plan.
+/// Reads the work-groups, `"workGroups": {"affine_…": [4, 16], …}`. The keys must be kernels of the
+/// plan.
 fn read_groups(o: &Object<'_>, names: &[String], mistakes: &mut Mistakes) -> Groups {
     let place = o.at("workGroups");
     let Some(value) = o.get("workGroups") else {
@@ -396,7 +400,7 @@ fn read_class(
     })
 }
 
-/// Reads `"leastComputeCapability": "8.6"`. The key is text because 12.10 comes after 12.9.
+/// Reads `"leastComputeCapability": "8.6"`. The value is text, because 12.10 comes after 12.9.
 fn capability(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<(u32, u32)> {
     let text = o.text("leastComputeCapability", mistakes)?;
     let found = text
@@ -430,8 +434,8 @@ fn sizes(value: &Json, place: &str, mistakes: &mut Mistakes) -> Option<(usize, u
     None
 }
 
-/// Reads a number from 1 to `most`. The outer `None` is a missing key or no number. The inner
-/// `None` is a number out of range, which is reported.
+/// Reads a number from 1 to `most`. The outer `None` means that the key is missing or its value no
+/// number. The inner `None` means a number out of range, which is reported.
 fn from_one(
     o: &Object<'_>,
     key: &str,

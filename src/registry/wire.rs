@@ -1,4 +1,4 @@
-//! Converts the kernel library to bytes and back.
+//! Converts the kernel library to bytes for the baked block, and back.
 
 use super::{
     Covered, CoveredNode, Covers, Define, DeviceClass, FewRecords, Kernel, LeadingArgument,
@@ -145,7 +145,7 @@ mod tests {
                 "{n} bytes"
             );
         }
-        // Changed bytes are read or refused, without a panic.
+        // Changed bytes must be read or refused without a panic.
         for i in 0..bytes.len() {
             for bit in [1, 0x80] {
                 let mut changed = bytes.to_vec();

@@ -1,46 +1,49 @@
-//! Records that reach an engine as bytes. The engine's threads decode them, so all cores parse
-//! text. Each record's numbers are then already in the cache of the core that computes it.
+//! Records that reach an engine as undecoded bytes, such as text. The engine's threads decode them,
+//! so all cores share the parsing. A record's values are then already in the cache of the core that
+//! computes with them.
 
 use crate::ir::plan::TEXT_BYTES;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// The decoder of a record's bytes. It runs on any thread.
+/// A decoder that turns the bytes of a record into numbers. It may run on any thread.
 pub(crate) trait Decode: Send + Sync {
-    /// Writes the numbers of the record `bytes`. Returns false if the bytes are not valid.
+    /// Writes the numbers of the record `bytes` to `values`. Returns false if the bytes are not
+    /// valid.
     fn decode(&self, bytes: &[u8], values: &mut [f32]) -> bool;
 
-    /// Returns the reason why `decode` refused `bytes` for a record of `width` numbers.
+    /// Returns the reason why `decode` refuses `bytes`, for a record of `width` numbers.
     fn explain(&self, bytes: &[u8], width: usize) -> Refusal;
 }
 
-/// The reason why the bytes of a record are not valid.
+/// The reason why a decoder refused the bytes of a record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// The position of the wrong number in the record, counted from 1.
+    /// The position in the record of the number that is wrong, counted from 1.
     pub(crate) number: usize,
-    /// The expected and the found text.
+    /// A message with the expected and the found text.
     pub(crate) message: String,
 }
 
-/// The undecoded records of a batch. Does not allocate after construction.
+/// The undecoded records of a batch. It never allocates memory after its construction.
 pub(crate) struct Deferred {
     decode: Option<Arc<dyn Decode>>,
     bytes: Vec<u8>,
-    /// The start and end of each record in `bytes`; `None` for a record that was given as numbers.
+    /// For each record, its start and end in `bytes`. `None` for a record that was given as
+    /// numbers.
     records: Vec<Option<(usize, usize)>>,
-    /// True if `records` belong to a submitted batch. The next push then clears them.
+    /// True if `records` belong to a batch that was already submitted. The next push clears them.
     submitted: bool,
-    /// True for each record that was refused.
+    /// For each record, true if the decoder refused it.
     refused: Box<[AtomicBool]>,
     /// True if any record was refused.
     any: AtomicBool,
 }
 
 impl Deferred {
-    /// Allocates room for `records` records of `width` numbers. If memory is short there is no
-    /// room, and the reading thread decodes the records.
+    /// Allocates memory for `records` records of `width` numbers. If memory is short there is no
+    /// room, and the reading thread decodes the records instead.
     pub(crate) fn new(records: usize, width: usize) -> Self {
         let mut bytes = Vec::new();
         let _ = bytes.try_reserve_exact(records.saturating_mul(width).saturating_mul(TEXT_BYTES));
@@ -54,8 +57,8 @@ impl Deferred {
         }
     }
 
-    /// Takes the bytes of record `index`. Returns false if there is no room left or `decode` is not
-    /// the decoder of the batch's other records. Records must come in ascending order.
+    /// Stores the bytes of record `index`. Returns false if there is no room left, or if the
+    /// batch's other records have another decoder. Records must come in ascending order.
     pub(crate) fn push(&mut self, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
         if self.submitted || index == 0 {
             self.clear();
@@ -75,7 +78,7 @@ impl Deferred {
         room
     }
 
-    /// The bytes that a batch has room for.
+    /// Returns the number of bytes that a batch has room for.
     #[cfg(test)]
     pub(crate) fn room(&self) -> usize {
         self.bytes.capacity()
@@ -92,8 +95,8 @@ impl Deferred {
         }
     }
 
-    /// Ends the batch, whose records are decoded from now on. If nothing was pushed since the last
-    /// call, no record of the batch needs decoding.
+    /// Ends the batch. Its records are decoded from now on. If nothing was pushed since the last
+    /// call, no record of this batch needs decoding.
     pub(crate) fn submit(&mut self) {
         if self.submitted {
             self.clear();
@@ -101,19 +104,19 @@ impl Deferred {
         self.submitted = true;
     }
 
-    /// Returns true if no record needs decoding.
+    /// Returns true if no record of the batch needs decoding.
     pub(crate) fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Returns true if all records of the range need decoding.
+    /// Returns true if all records in the range need decoding.
     pub(crate) fn has_all(&self, records: Range<usize>) -> bool {
         self.records
             .get(records)
             .is_some_and(|r| r.iter().all(Option::is_some))
     }
 
-    /// Writes the numbers of record `index` into `values`, if the record needs decoding. If its
+    /// Writes the numbers of record `index` to `values`, if that record needs decoding. If its
     /// bytes are not valid, writes zeros and marks the record as refused.
     pub(crate) fn decode(&self, index: usize, values: &mut [f32]) {
         if let (Some(&Some((start, end))), Some(decode)) = (self.records.get(index), &self.decode) {
@@ -125,7 +128,7 @@ impl Deferred {
         }
     }
 
-    /// Returns the first record, from record `from` on, that `decode` refused, with the reason.
+    /// Returns the first refused record with an index of at least `from`, and the reason.
     pub(crate) fn refused(&self, width: usize, from: usize) -> Option<(usize, Refusal)> {
         if !self.any.load(Relaxed) {
             return None;
@@ -150,7 +153,7 @@ impl Deferred {
 mod tests {
     use super::*;
 
-    /// Decodes each byte below 100 as its value.
+    /// A decoder for tests: each byte is a number, and bytes from 100 on are not valid.
     struct Small;
 
     impl Decode for Small {
@@ -191,7 +194,7 @@ mod tests {
             );
             assert!(!batch.is_empty() && batch.refused(2, 0).is_none());
         }
-        // A batch whose records were given as numbers.
+        // In the next batch all records are given as numbers, so none needs decoding.
         batch.submit();
         assert!(batch.is_empty());
         assert_eq!(decoded(&batch, 4), [[-1.0; 2]; 4]);

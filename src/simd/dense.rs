@@ -1,4 +1,5 @@
-//! Dense steps: every output row is a sum over all inputs, or over all inputs of a window.
+//! Dense steps of the host engine. Every output row is a sum over all inputs, or over all inputs in
+//! a window.
 
 use super::buffers::Floats;
 use super::micro::{
@@ -14,29 +15,30 @@ use crate::ir::values::Values;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Weights, biases and activation of an affine layer or of a convolution.
+/// The weights, biases and activation of an affine layer or a convolution.
 pub(crate) struct Dense {
-    /// The weights in panels of `panel` rows × `columns`.
+    /// The weights in panels. A panel has `panel` rows and `columns` columns.
     pub(crate) weights: Weights,
-    /// A bias for each row.
+    /// One bias for each row of the weights.
     pub(crate) biases: Cow<'static, [f32]>,
-    /// A scale for each row if the weights are bytes, else empty.
+    /// One quantization scale for each row if the weights are bytes, else empty.
     pub(crate) scales: Vec<f32>,
-    /// Rows of a panel, a multiple of 4.
+    /// The number of rows in a panel, a multiple of 4.
     pub(crate) panel: usize,
-    /// Columns of the weights, padding included.
+    /// The number of columns of the weights, including padding.
     pub(crate) columns: usize,
-    /// Columns that are read: the terms of a sum.
+    /// The number of columns that kernels read, which are the terms of each sum.
     pub(crate) inputs: usize,
-    /// The function applied to each sum.
+    /// The activation that is applied to each sum.
     pub(crate) activation: Activation,
-    /// The scaling behind the layer. Its activation is then [`Activation::None`].
+    /// A multiplication and addition per row that follows the layer. The layer's activation is then
+    /// [`Activation::None`].
     pub(crate) rescale: Option<Rescale>,
-    /// The layer for kernels of whole numbers, which take the place of those for `weights`.
+    /// The layer in integers. If present, integer kernels run it instead of those for `weights`.
     pub(crate) whole: Option<WholeLayer>,
 }
 
-/// The part of a dense step that one call of a micro-kernel computes. [`Subproblem`] documents the
+/// The part of a dense step that one call of a micro-kernel computes. [`Subproblem`] explains the
 /// fields.
 pub(super) struct Part {
     pub(super) rows: Range<usize>,
@@ -75,8 +77,8 @@ impl Dense {
         }
     }
 
-    /// The weights as floats, in the order in which they are stored. Bytes are multiplied by the
-    /// scale of their row.
+    /// Returns the weights as floats, in the order in which they are stored. Weights in bytes are
+    /// multiplied by the quantization scale of their row.
     pub(super) fn scaled_weights(&self) -> Cow<'_, [f32]> {
         match self.weights.stored() {
             StoredAs::Floats(w) => Cow::Borrowed(w),
@@ -90,7 +92,7 @@ impl Dense {
         }
     }
 
-    /// The layer as micro-kernels take it, with these weights.
+    /// Returns the layer in the form that micro-kernels take, with `weights` as its weights.
     pub(super) fn layer<'a, E>(&'a self, weights: &'a [E]) -> Affine<'a, E> {
         Affine {
             weights,
@@ -103,8 +105,8 @@ impl Dense {
         }
     }
 
-    /// Computes a part of the step with the micro-kernel for its type of weights, activation
-    /// included.
+    /// Computes a part of the step, activation included, with the micro-kernel for the type of its
+    /// weights.
     ///
     /// SAFETY: `check` has passed, the part is sound as [`Subproblem`] says, and the CPU has the
     /// kernels' instruction set.
@@ -141,9 +143,9 @@ impl Dense {
         }
     }
 
-    /// Computes some rows of some windows with the micro-kernel for whole numbers, activation
-    /// included. The results of the first window are at the first field of `result`, and those of
-    /// the next as far behind them as the second field says.
+    /// Computes some rows for some windows, activation included, with the integer micro-kernel.
+    /// `result` is the address for the first window's results. `result_stride` is the distance to
+    /// those of the next window, in floats.
     ///
     /// SAFETY: `check` has passed, the windows and their results are sound as [`WholeSubproblem`]
     /// says, and the CPU has the kernels' instruction set.
@@ -228,8 +230,8 @@ impl Part {
 }
 
 impl Rescale {
-    /// The scaling of some pixels in place: of `count` channels from channel `first` on, which is
-    /// at `result` for the first pixel.
+    /// Returns the scaling of `pixels` pixels in place. It applies to `count` channels from channel
+    /// `first` on. `result` is the address of that channel in the first pixel.
     pub(super) fn of_pixels(
         &self,
         result: *mut f32,
@@ -253,26 +255,27 @@ impl Rescale {
     }
 }
 
-/// The weights of a layer. Floats begin on a cache line's boundary, because a vector that crosses
-/// lines costs two accesses (8 % of the time of large layers).
+/// The weights of a dense layer. Floats begin at the boundary of a cache line. A vector that
+/// crosses lines costs two accesses (8 % of the time of large layers).
 pub(crate) struct Weights {
     storage: WeightStorage,
 }
 
 enum WeightStorage {
-    /// Floats as the build has laid them out.
+    /// Floats in the baked data, in the order that the build chose.
     Baked(&'static [f32]),
-    /// Floats in memory of this program: copied to a cache line's boundary, or computed at start.
+    /// Floats in the process's own memory. They were copied to a cache line's boundary, or computed
+    /// at start.
     Copied(Floats),
     /// Half-precision weights, borrowed from the baked data or owned.
     Halves(Cow<'static, [u16]>),
-    /// Weights in bytes, borrowed from the baked data or owned. Each row has a scale.
+    /// Weights in bytes, borrowed from the baked data or owned. Each row has a quantization scale.
     Bytes(Cow<'static, [i8]>),
 }
 
 impl Weights {
-    /// Borrows baked values, and takes owned halves and bytes as they are. Copies owned floats to a
-    /// cache line's boundary.
+    /// Borrows baked values, and keeps owned halves and bytes. Owned floats are copied to the
+    /// boundary of a cache line.
     pub(crate) fn new(weights: Values) -> Result<Weights, Error> {
         let storage = match weights {
             Values::F16(halves) => WeightStorage::Halves(halves),
@@ -293,7 +296,7 @@ impl Weights {
         Weights { storage }
     }
 
-    /// True if there are kernels for the type of the weights.
+    /// Returns true if `kernels` has a micro-kernel for the type of the weights.
     pub(super) fn served(&self, kernels: &Kernels) -> bool {
         match self.stored() {
             StoredAs::Floats(_) => true,
@@ -302,7 +305,7 @@ impl Weights {
         }
     }
 
-    /// The weights if they are stored as floats, else an empty slice.
+    /// Returns the weights if they are stored as floats, else an empty slice.
     pub(super) fn floats(&self) -> &[f32] {
         match self.stored() {
             StoredAs::Floats(w) => w,
@@ -343,7 +346,7 @@ impl Weights {
     }
 }
 
-/// Weights as the micro-kernels take them.
+/// Weights in the types that the micro-kernels take.
 enum StoredAs<'a> {
     Floats(&'a [f32]),
     Halves(&'a [Half]),

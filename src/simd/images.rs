@@ -1,15 +1,15 @@
 //! Steps on images, one record at a time: convolutions, pooling, resampling, softmax and
 //! element-wise steps.
 //!
-//! A convolution is a matrix product. The micro-kernel of affine layers takes the windows of some
-//! pixels as its records. A window consists of runs, which are contiguous values of the image. Most
-//! runs are not copied, and a table has the address of each. Runs in the border point to zeros.
-//! Only runs across an edge are copied. Windows of one pixel at stride 1 are used in place, without
-//! a table.
+//! A convolution runs as a matrix product. The micro-kernel of affine layers takes the windows of
+//! some pixels as its records. A window consists of runs, which are contiguous values of the image.
+//! Most runs are not copied. A table has the address of each, and runs in the border point to
+//! zeros. Only runs across an edge of the image are copied. Windows of one pixel at stride 1 are
+//! used in place, without a table.
 //!
-//! Where runs are short, windows are copied into strips. A strip has the values below each other
-//! that a column of windows covers. Each window is then one run, and windows above each other share
-//! lines.
+//! If runs are short, windows are copied into strips. A strip has the image values that a column of
+//! windows covers, one line below the other. Each window is then a single run, and windows above
+//! each other share lines of the strip.
 
 use super::buffers::{Operands, Scratch};
 use super::micro::winograd::{ELEMENTS, Pixels, Steps, Transforms};
@@ -24,33 +24,34 @@ use crate::ir::taps::{MOST_TAPS, Taps};
 use crate::ir::view::{Geometry, Image};
 use std::ops::Range;
 
-/// The number of run addresses at a time, rounded up to whole micro-tiles of windows. The
-/// first-level cache holds them beside the values.
+/// The largest number of run addresses in the table, before rounding up to whole micro-tiles. The
+/// first-level cache holds these addresses beside the values.
 const ADDRESSES: usize = 1024;
 
-/// The number of strip values at a time. They take as many bytes as the addresses of a 64-bit CPU.
+/// The largest number of values in strips. On a 64-bit CPU they take as many bytes as the
+/// addresses.
 const STRIPS: usize = 2048;
 
-/// The largest number of windows at a time, before it is rounded up to whole micro-tiles.
+/// The largest number of windows computed at a time, before rounding up to whole micro-tiles.
 const MOST: usize = 256;
 
-/// A multiple of the lanes of every instruction set.
+/// A number of floats that the lanes of every instruction set divide.
 const LANES: usize = 16;
 
-/// Windows with runs shorter than this are copied into strips. Changing to the next run costs more
-/// than copying it.
+/// Windows with runs of fewer values than this are copied into strips. For such a run, going to the
+/// next run costs more than copying it.
 const SHORT: usize = 8;
 
-/// The number of windows of a convolution at a time, a multiple of `tile`.
+/// Returns the number of windows of a convolution to compute at a time. It is a multiple of `tile`.
 fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
     let (_, to) = geometry.output;
     let WindowRuns { runs, length, .. } = runs(geometry);
     // The number of windows is limited by the addresses of their runs, or by the values of their
-    // strips. Both have the same space in the cache.
+    // strips. Either may use the same space in the cache.
     let most = if length >= SHORT {
         ADDRESSES / runs
     } else {
-        // Each further line of windows adds as many image lines as the vertical stride.
+        // Each further line of windows needs as many more image lines as the vertical stride.
         let further = strip(geometry, 2) - strip(geometry, 1);
         let more = (STRIPS / to.w).saturating_sub(strip(geometry, 1)) / further.max(1);
         if more > 0 {
@@ -62,36 +63,37 @@ fn at_a_time(geometry: &Geometry, tile: usize) -> usize {
     most.clamp(1, MOST).next_multiple_of(tile)
 }
 
-/// The number of image lines that `lines` lines of windows cover, including those between them. It
-/// is rounded up to a multiple of the vertical dilation.
+/// Returns the number of image lines that `lines` lines of windows span. The number is rounded up
+/// to a multiple of the vertical dilation.
 fn strip_lines(geometry: &Geometry, lines: usize) -> usize {
     let window = &geometry.window;
     let ((rows, _), (stride, _), (dilation, _)) = (window.size, window.stride, window.dilation);
     ((lines - 1) * stride + (rows - 1) * dilation + 1).next_multiple_of(dilation)
 }
 
-/// The number of values in a strip, which is the copy of one column of `lines` windows.
+/// Returns the number of values in a strip, the copy of one column of `lines` windows.
 fn strip(geometry: &Geometry, lines: usize) -> usize {
     let ((_, from), (_, columns)) = (geometry.input, geometry.window.size);
     strip_lines(geometry, lines) * columns * from.c
 }
 
-/// Returns true if a line of a window is one run: its pixels and their channels are contiguous.
+/// Returns true if a line of a window is one run, so its pixels and channels are contiguous.
 fn in_lines(geometry: &Geometry) -> bool {
     let ((input, from), (_, dilation)) = (geometry.input, geometry.window.dilation);
     from.c == input.pixel && dilation == 1
 }
 
-/// The number and the size of the runs of a window. All windows of a convolution have the same.
+/// The number and length of the runs that a window consists of. All windows of a convolution have
+/// the same.
 pub(super) struct WindowRuns {
     runs: usize,
-    /// The number of pixels in a run.
+    /// The number of pixels in each run.
     span: usize,
-    /// The number of values in a run.
+    /// The number of values in each run.
     pub(super) length: usize,
 }
 
-/// Returns the runs of each window.
+/// Returns the number and length of the runs of each window.
 pub(super) fn runs(geometry: &Geometry) -> WindowRuns {
     let ((_, from), (rows, columns)) = (geometry.input, geometry.window.size);
     let span = if in_lines(geometry) { columns } else { 1 };
@@ -102,8 +104,8 @@ pub(super) fn runs(geometry: &Geometry) -> WindowRuns {
     }
 }
 
-/// The size of the scratch memory of [`convolve`] in values. The memory holds the address table and
-/// the copied runs or strips.
+/// Returns the number of floats in the scratch memory of [`convolve`]. The memory holds the address
+/// table and the copied runs or strips.
 pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
     if stands(geometry) {
         return 0;
@@ -112,7 +114,7 @@ pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
     let ((_, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
     if length < SHORT {
         let (w, h) = (to.w, to.h);
-        // If fewer windows than a line has are computed at a time, they are of one line.
+        // If fewer windows are computed at a time than a line has, they are all in one line.
         let lines = if most < w {
             1
         } else {
@@ -129,26 +131,28 @@ pub(super) fn scratch(geometry: &Geometry, tile: usize) -> usize {
     table(runs, most) + most.min(across * lines) * runs * length
 }
 
-/// The size of the address table for `count` windows in values, rounded up to whole cache lines.
+/// Returns the size of the address table for `count` windows, in floats. It is rounded up to whole
+/// cache lines.
 fn table(runs: usize, count: usize) -> usize {
     (runs * count * size_of::<*const f32>() / size_of::<f32>()).next_multiple_of(LANES)
 }
 
-/// Returns true if windows can be used in place: they are single contiguous pixels.
+/// Returns true if windows can be used in place, because each is a single pixel at stride 1.
 pub(super) fn stands(geometry: &Geometry) -> bool {
     let ((input, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
     let one = window.size == (1, 1) && window.stride == (1, 1) && to.w == from.w;
     one && to.h == from.h && input.line == from.w * input.pixel
 }
 
-/// Windows for the micro-kernel: the address of the first one and their stride, or their runs.
+/// Windows as the micro-kernel reads them. `x` is the address of the first and `x_stride` their
+/// distance, unless `runs` has the addresses of their runs.
 pub(super) struct Windows {
     pub(super) x: *const f32,
     pub(super) x_stride: usize,
     pub(super) runs: Option<Runs>,
 }
 
-/// Computes some pixels of a convolution. `product` multiplies a number of windows and writes as
+/// Computes some pixels of a convolution. `product` multiplies a number of windows, and writes as
 /// many pixels from an address on. `room` has the size that [`scratch`] returns. `zeros` has the
 /// length of a run. `tile` is the number of windows in a micro-tile.
 ///
@@ -164,8 +168,8 @@ pub(super) unsafe fn convolve(
 ) {
     let ((input, _), (output, to)) = (geometry.input, geometry.output);
     let result = |first: usize| result.wrapping_add(output.first + first * output.pixel);
-    // The lines of the result follow each other without a gap. So `result` needs only the number of
-    // a pixel.
+    // The lines of the result follow each other without a gap. So the closure `result` only needs
+    // the number of a pixel.
     debug_assert_eq!(output.line, to.w * output.pixel);
     if stands(geometry) {
         let windows = Windows {
@@ -207,8 +211,8 @@ pub(super) unsafe fn convolve(
     }
 }
 
-/// Computes some pixels of a convolution of whole numbers. `product` multiplies the windows of some
-/// whole lines, or of a part of a line, and writes their pixels from an address on.
+/// Computes some pixels of a convolution of integers. `product` multiplies the windows of some
+/// whole lines, or of a part of one line. It writes their pixels from an address on.
 ///
 /// SAFETY: as [`convolve`].
 pub(super) unsafe fn convolve_whole(
@@ -247,9 +251,9 @@ pub(super) unsafe fn convolve_whole(
     }
 }
 
-/// Copies the strips of some pixels' windows, column by column, and writes the address of each
-/// window to `table`. With dilation d, a window has every d-th image line. These lines become
-/// contiguous.
+/// Copies the strips for the windows of `pixels`, column by column, and writes the address of each
+/// window to `table`. With vertical dilation d, a window has every d-th image line. The strip has
+/// these lines one behind the other.
 ///
 /// SAFETY: as `convolve`.
 unsafe fn lay(
@@ -310,8 +314,8 @@ unsafe fn lay(
     }
 }
 
-/// Writes the addresses of the runs of some pixels' windows. Run r of pixel n is at index r ·
-/// pixels + n. Runs across an edge are copied into `scratch`.
+/// Writes the addresses of the runs of all windows of `pixels` to `table`. Run r of pixel n is at
+/// index r · pixels + n. Runs across an edge of the image are copied into `scratch`.
 ///
 /// SAFETY: as `convolve`.
 unsafe fn point(
@@ -351,9 +355,9 @@ unsafe fn point(
     }
 }
 
-/// Writes the addresses of one run of the windows in some columns, from `entry` on. The run begins
-/// at column `kx` of the window. It is in the image line at address `line`, or in the border.
-/// Returns the end of the runs that were copied into `spare`.
+/// Writes the addresses of one run for the windows in some columns, from `entry` on. The run begins
+/// at column `kx` of the window. It is in the image line at address `line`, or in the border if
+/// `line` is `None`. Returns the end of the runs that were copied into `spare`.
 ///
 /// SAFETY: as `convolve`.
 #[inline(always)]
@@ -371,9 +375,9 @@ unsafe fn point_line(
 ) -> *mut f32 {
     let ((image, from), window) = (geometry.input, &geometry.window);
     let ((_, size), (_, step), (_, dilation)) = (window.size, window.stride, window.dilation);
-    // The number of columns at which a run fits into the line, or 0 if the line is in the border. A
-    // run that begins left of the image has a wrapped `at`, which is never below `whole`. So one
-    // comparison tests both edges.
+    // The number of columns at which a run fits into the line, or 0 if the line is in the border.
+    // If a run begins left of the image, `at` wraps to a large number, which is never below
+    // `whole`. So one comparison tests both edges.
     let whole = line.map_or(0, |_| (from.w + 1).saturating_sub(span));
     let (left, count) = (columns.start * step, columns.end - columns.start);
     let mut at = (left + kx * dilation).wrapping_sub(window.border.left);
@@ -423,7 +427,7 @@ unsafe fn point_line(
     spare
 }
 
-/// Sets a short run of values to 0 inline, which is faster than a call.
+/// Sets a short run of values to 0. Inline code is faster than a call here.
 ///
 /// SAFETY: `to` is valid for `count` values.
 #[inline(always)]
@@ -432,7 +436,7 @@ unsafe fn zero(to: *mut f32, count: usize) {
     (0..count).for_each(|i| unsafe { *to.add(i) = 0.0 });
 }
 
-/// Copies a short run inline, which is faster than a call.
+/// Copies a short run of values. Inline code is faster than a call here.
 ///
 /// SAFETY: `from` and `to` are valid for `count` values and do not overlap.
 #[inline(always)]
@@ -457,22 +461,23 @@ unsafe fn copy(from: *const f32, to: *mut f32, count: usize) {
     }
 }
 
-/// The number of transformed values and sums of tiles at a time. They fill a first-level cache
-/// twice, so that a call of the micro-kernel serves many tiles.
+/// The largest number of floats for transformed values and sums of tiles that are computed at a
+/// time. They fill a first-level cache twice, so that one call of the micro-kernel serves many
+/// tiles.
 const TILES: usize = 1 << 14;
 
-/// The number of tiles in an image. A tile has 2 × 2 pixels of the result.
+/// Returns the number of Winograd tiles in an image. A tile has 2 × 2 pixels of the result.
 pub(super) fn tiles(geometry: &Geometry) -> usize {
     let (_, to) = geometry.output;
     to.h.div_ceil(2) * to.w.div_ceil(2)
 }
 
-/// The least number of tiles at a time, unless the image has fewer. Each loaded weight serves all
-/// tiles that are computed at a time.
+/// The smallest number of tiles at a time, unless the image has fewer. Each loaded weight serves
+/// all tiles of that time.
 const FEWEST_TILES: usize = 16;
 
-/// The number of tiles at a time, a multiple of the micro-kernel's `tile` records. `rows` is the
-/// number of channels of the result.
+/// Returns the number of tiles to compute at a time. It is a multiple of `tile`, the records of a
+/// micro-tile. `rows` is the number of channels of the result.
 fn tiles_at_a_time(geometry: &Geometry, rows: usize, tile: usize) -> usize {
     let (_, from) = geometry.input;
     let most = TILES / ELEMENTS / (from.c + rows);
@@ -481,9 +486,9 @@ fn tiles_at_a_time(geometry: &Geometry, rows: usize, tile: usize) -> usize {
         .next_multiple_of(tile)
 }
 
-/// Transforms the weights of a convolution for computation by tiles. The filters are in panels of
-/// `panel` rows with `columns` columns. The result has all rows of the first element of a tile,
-/// then those of the next.
+/// Transforms the weights of a convolution for Winograd tiles. The filters are in panels of `panel`
+/// rows with `columns` columns. The result has all rows for the first element of a tile, then all
+/// rows for the next.
 ///
 /// SAFETY: the CPU has the instruction set, its lanes divide the panel, and weights and result have
 /// these sizes.
@@ -504,24 +509,24 @@ pub(super) unsafe fn weights_of_tiles(
     }
 }
 
-/// The size of the scratch memory of [`convolve_tiles`], in values.
+/// Returns the number of floats in the scratch memory of [`convolve_tiles`].
 pub(super) fn tiles_scratch(geometry: &Geometry, rows: usize, tile: usize) -> usize {
     let (_, from) = geometry.input;
     ELEMENTS * (tiles_at_a_time(geometry, rows, tile) * (from.c + rows) + from.c)
 }
 
-/// The matrix products of a convolution by tiles, as one layer. It has all rows for the first
-/// element of a tile, then those for the next. It applies no activation.
+/// The matrix products of a convolution by Winograd tiles, as one affine layer without activation.
+/// The layer has all rows for the first element of a tile, then all rows for the next.
 pub(super) struct TileLayer<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) transforms: &'a Transforms,
     pub(super) layer: &'a Affine<'a>,
-    /// The function that is applied after the last transform.
+    /// The activation of the convolution. It is applied after the last transform.
     pub(super) activation: Activation,
 }
 
-/// Computes some tiles of a 3 × 3 convolution. The other arguments are those of `convolve`, but
-/// `zeros` has the length of a pixel.
+/// Computes some Winograd tiles of a 3 × 3 convolution. The other arguments are those of
+/// `convolve`, except that `zeros` has the length of a pixel.
 ///
 /// SAFETY: as `convolve`. The layer's rows are ELEMENTS times at most the result's channels, and
 /// its inputs are the image's channels.
@@ -561,28 +566,28 @@ pub(super) unsafe fn convolve_tiles(
     }
 }
 
-/// Tiles of a convolution that are computed at a time, and their scratch memory. A block of that
-/// memory has one of the 16 elements of all these tiles.
+/// The Winograd tiles that are computed at a time, and their scratch memory. A tile has 16
+/// elements. A block of the memory has one element of all these tiles.
 struct SomeTiles<'a> {
     geometry: &'a Geometry,
     first: usize,
     count: usize,
-    /// The number of sums for each element of a tile, one for each channel of the result.
+    /// The number of channels of the result. Each element of a tile has a sum for each channel.
     rows: usize,
-    /// The transformed image: a block for each element.
+    /// The transformed image, in one block for each of the 16 elements of a tile.
     elements: *mut f32,
-    /// The distance of the blocks in `elements`, in values.
+    /// The distance between blocks in `elements`, in floats.
     apart: usize,
-    /// The sums: a block for each element.
+    /// The sums over the input channels, in one block for each of the 16 elements of a tile.
     sums: *mut f32,
-    /// The distance of the blocks in `sums`, in values.
+    /// The distance between blocks in `sums`, in floats.
     sums_apart: usize,
-    /// Memory for the pixels of a tile at the edge of the image.
+    /// Memory for the 4 × 4 pixels of a tile that reaches outside the image.
     edge: *mut f32,
 }
 
 impl SomeTiles<'_> {
-    /// Returns line and column of the first result pixel of tile `n`.
+    /// Returns the line and column of the first result pixel of tile `n`, counted from `first`.
     #[inline(always)]
     fn position(&self, n: usize) -> (usize, usize) {
         let ((_, to), n) = (self.geometry.output, self.first + n);
@@ -590,8 +595,8 @@ impl SomeTiles<'_> {
         (n / columns * 2, n % columns * 2)
     }
 
-    /// Transforms the 4 × 4 pixels of each tile into 16 elements. A tile that reaches outside the
-    /// image is first copied to `edge`, with zeros there.
+    /// Transforms the 4 × 4 image pixels of each tile into 16 elements. If a tile reaches outside
+    /// the image, its pixels are first copied to `edge`, with zeros for pixels outside.
     ///
     /// SAFETY: as `convolve_tiles`.
     #[inline(always)]
@@ -625,8 +630,8 @@ impl SomeTiles<'_> {
         }
     }
 
-    /// Computes the sums: for each of the 16 elements, the matrix product of all tiles with the
-    /// weights.
+    /// Computes the sums. For each of the 16 elements they are the matrix product of all tiles with
+    /// the transformed weights.
     ///
     /// SAFETY: as `convolve_tiles`.
     #[inline(always)]
@@ -641,8 +646,8 @@ impl SomeTiles<'_> {
                 x: self.elements.wrapping_add(e * self.apart),
                 x_stride: from.c,
                 runs: None,
-                // The kernel adds the row to the address, so the first row of the element is
-                // subtracted.
+                // The kernel adds its row number to the result's address, so the first row of this
+                // element is subtracted here.
                 result: sums.wrapping_sub(e * rows),
                 result_stride: rows,
             };
@@ -686,8 +691,8 @@ impl SomeTiles<'_> {
     }
 }
 
-/// The range of window columns (or rows) inside an image of `n` pixels, for a window that begins at
-/// pixel `at` − `border`.
+/// Returns the columns (or rows) of a window that are inside an image of `n` pixels along that
+/// axis. The window begins at pixel `at` − `border`.
 fn inside(at: usize, border: usize, dilation: usize, size: usize, n: usize) -> Range<usize> {
     let first = if at < border {
         (border - at).div_ceil(dilation)
@@ -698,8 +703,8 @@ fn inside(at: usize, border: usize, dilation: usize, size: usize, n: usize) -> R
     first.min(end)..end
 }
 
-/// The range of windows, among the first `count`, that are completely inside an image of `n`
-/// pixels, along one axis. `reach` is the distance of the first and the last element of a window.
+/// Returns the windows, among the first `count` along one axis, that are completely inside an image
+/// of `n` pixels. `reach` is the distance from the first to the last element of a window.
 fn whole(border: usize, n: usize, reach: usize, stride: usize, count: usize) -> Range<usize> {
     let end = (border + n + stride).saturating_sub(reach + 1) / stride;
     border.div_ceil(stride)..end.min(count)
@@ -707,8 +712,8 @@ fn whole(border: usize, n: usize, reach: usize, stride: usize, count: usize) -> 
 
 /// Returns those of `lines` that can be computed together, so that they share loaded weights. All
 /// rows of their windows are inside the image. The range is empty if a line has 8 pixels or more,
-/// which share weights among themselves. It is also empty if lines are whole pages (1024 values)
-/// apart. Such lines would compete for one set of the cache.
+/// because these share weights among themselves. It is also empty if lines are whole pages (1024
+/// floats) apart, because such lines compete for the same cache set.
 fn lines_alike(geometry: &Geometry, lines: &Range<usize>) -> Range<usize> {
     let ((input, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
     let ((rows, _), (stride, _), (dilation, _)) = (window.size, window.stride, window.dilation);
@@ -720,8 +725,8 @@ fn lines_alike(geometry: &Geometry, lines: &Range<usize>) -> Range<usize> {
     lines.start.max(alike.start)..lines.end.min(alike.end)
 }
 
-/// Computes some lines of a step that treats each channel by itself: pooling and depthwise
-/// convolutions.
+/// Computes some lines of a step that handles each channel separately: a pooling or a depthwise
+/// convolution.
 ///
 /// SAFETY: as `convolve`. Weights of each window element and biases exist for all written channels.
 pub(super) unsafe fn windows(
@@ -795,7 +800,7 @@ pub(super) unsafe fn windows(
     }
 }
 
-/// Applies an activation to computed lines.
+/// Applies an activation in place to lines of the result.
 ///
 /// SAFETY: as [`windows`], for the lines.
 unsafe fn activate_lines(kernels: &Kernels, line: &Line, activation: Activation) {
@@ -807,7 +812,7 @@ unsafe fn activate_lines(kernels: &Kernels, line: &Line, activation: Activation)
 }
 
 /// Combines two values element by element, for some lines. The second value may have one pixel for
-/// all pixels or for a line.
+/// all pixels, or one pixel for each line.
 ///
 /// SAFETY: as `convolve`.
 pub(super) unsafe fn combine(
@@ -828,14 +833,15 @@ pub(super) unsafe fn combine(
                 Arithmetic::Subtract => p - q,
                 Arithmetic::Multiply => p * q,
                 Arithmetic::Divide => p / q,
-                // Adding 0 · p and 0 · q turns NaN and infinity into NaN. `max` and `min` alone
-                // would hide them.
+                // Adding 0 · p and 0 · q makes the result NaN if p or q is NaN or infinite. `max`
+                // and `min` alone would hide such values.
                 Arithmetic::Maximum => p.max(q) + 0.0 * p + 0.0 * q,
                 Arithmetic::Minimum => p.min(q) + 0.0 * p + 0.0 * q,
             };
         }
     };
-    // This quick way also computes padding. Divisions do not take it: 0 / 0 in padding is NaN.
+    // This fast path also computes padding. A division cannot use it, since 0 / 0 in padding would
+    // be NaN.
     if second == output && arithmetic != Arithmetic::Divide {
         let (first, end) = (lines.start * output.line, lines.end * output.line);
         let vectors = (end - first) / LANES * LANES;
@@ -861,7 +867,7 @@ pub(super) unsafe fn combine(
     }
 }
 
-/// Applies an activation in place to some lines.
+/// Applies an activation in place to some lines of the result.
 ///
 /// SAFETY: as `convolve`.
 pub(super) unsafe fn activate(
@@ -891,8 +897,8 @@ pub(super) unsafe fn activate(
     }
 }
 
-/// Resamples some lines: adds up the pixels of the taps of each row and column, channel by channel.
-/// A pixel with a single tap of weight 1 is copied.
+/// Resamples some lines. Each result pixel is the weighted sum of the pixels at its row's and
+/// column's taps, channel by channel. A pixel with a single tap of weight 1 is copied.
 ///
 /// SAFETY: as `convolve`. The taps are inside the image that is read.
 pub(super) unsafe fn resample(
@@ -902,7 +908,7 @@ pub(super) unsafe fn resample(
     Operands { x, result }: Operands,
 ) {
     let ((input, _), (output, to)) = (geometry.input, geometry.output);
-    // The index in `x` of each pixel that is read, and the pixel's weight.
+    // For each pixel that is read, its index in `x` and its weight.
     let mut terms = [(0, 0.0); MOST_TAPS * MOST_TAPS];
     for (y, column) in lines.flat_map(|y| (0..to.w).map(move |column| (y, column))) {
         let mut count = 0;
@@ -928,7 +934,7 @@ pub(super) unsafe fn resample(
     }
 }
 
-/// Adds up pixels by their weights. The sums of [`LANES`] channels stay in registers.
+/// Adds up weighted pixels. The sums of [`LANES`] channels at a time stay in registers.
 #[inline(always)]
 fn weighted_sum<'x>(pixel: &mut [f32], terms: &[(usize, f32)], read: impl Fn(usize) -> &'x [f32]) {
     let mut vectors = pixel.chunks_exact_mut(LANES);
@@ -950,7 +956,7 @@ fn weighted_sum<'x>(pixel: &mut [f32], terms: &[(usize, f32)], read: impl Fn(usi
     }
 }
 
-/// Computes the softmax over the channels of each pixel, or its logarithm.
+/// Computes the softmax (or its logarithm) over the channels of each pixel, for some lines.
 ///
 /// SAFETY: as `convolve`.
 pub(super) unsafe fn softmax(
@@ -973,7 +979,7 @@ pub(super) unsafe fn softmax(
         };
         let most = from.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         to_pixel.fill(0.0);
-        // The sum is an f64. In f32, a sum of thousands of classes would be off by 1e-4 and more.
+        // The sum is an f64. An f32 sum over thousands of classes would be wrong by 1e-4 or more.
         let mut sum = 0.0;
         for (to, v) in to_pixel.iter_mut().zip(from) {
             *to = libm::expf(v - most);
@@ -986,13 +992,13 @@ pub(super) unsafe fn softmax(
             } else {
                 *to * factor
             };
-            // Adding 0 · v turns the infinities of an overflow into NaN.
+            // If v is infinite because of an overflow, adding 0 · v makes the result NaN.
             *to = value + 0.0 * v;
         }
     }
 }
 
-/// Returns the end of an image in its buffer: the index behind its last value, without padding.
+/// Returns the end of an image in its buffer: the index after its last value, without padding.
 pub(super) fn end(image: Image, shape: Shape) -> usize {
     image.first + (shape.h - 1) * image.line + (shape.w - 1) * image.pixel + shape.c
 }

@@ -1,40 +1,40 @@
-//! Steps that copy rows, or multiply rows by factors and add summands. Each step runs as nested
-//! loops. The innermost loop covers contiguous rows if the row maps have such rows.
+//! Host steps that copy rows, or that multiply rows by factors and add summands. Each step runs as
+//! nested loops. If possible, the innermost loop covers contiguous rows.
 
 use super::buffers::{LINE, Operands};
 use super::micro::{Bounds, Kernels, Scaling};
 use crate::ir::view::{Moved, RowMap};
 use std::ops::Range;
 
-/// Nested loops, outermost first, that advance `N` indices together. Index 0 is the written row.
-/// The others are the rows or numbers that are read.
+/// Nested loops, outermost first, that advance `N` indices together. Index 0 is the row that is
+/// written. The others are rows, or elements of arrays, that are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Loops<const N: usize> {
-    /// The start value of each index.
+    /// The value of each index before the first turn.
     first: [usize; N],
     loops: Vec<Loop<N>>,
 }
 
-/// A loop with fewer turns than this costs more than its body. Such an innermost loop changes
-/// places with the loop around it, if that one has more turns.
+/// A loop with fewer turns than this costs more than its body. If the innermost loop is so short
+/// and the loop around it has more turns, both are swapped.
 const SHORT: usize = 8;
 
 /// A loop that advances `N` indices together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Loop<const N: usize> {
     turns: usize,
-    /// The step of each index from one turn to the next.
+    /// The amount by which each index grows from one turn to the next.
     steps: [usize; N],
 }
 
 impl<const N: usize> Loops<N> {
-    /// Merges the loops of maps of the same length, so that written rows ascend. Returns `None` if
-    /// the loops of the maps cannot be split into common ones.
+    /// Merges the loops of several maps of the same length, so that written rows ascend. Returns
+    /// `None` if these loops have no common split.
     fn of(maps: &[RowMap; N]) -> Option<Loops<N>> {
         let mut rest = maps.map(|m| m.loops.to_vec());
         rest.iter_mut()
             .for_each(|loops| loops.retain(|&(turns, _)| turns > 1));
-        // The loops are built from the innermost loop outwards, and sorted below.
+        // The loops are collected from the innermost outwards. They are sorted below.
         let mut loops: Vec<Loop<N>> = Vec::new();
         while rest.iter().any(|r| !r.is_empty()) {
             let count = rest
@@ -71,7 +71,7 @@ impl<const N: usize> Loops<N> {
         })
     }
 
-    /// The end of each index: one more than its largest value.
+    /// Returns the end of each index, which is its largest value plus one.
     fn ends(&self) -> [usize; N] {
         let mut ends = self.first;
         self.loops.iter().for_each(|Loop { turns, steps }| {
@@ -82,19 +82,20 @@ impl<const N: usize> Loops<N> {
         ends.map(|end| end + 1)
     }
 
-    /// The turns of the outermost loop.
+    /// Returns the number of turns of the outermost loop.
     fn turns(&self) -> usize {
         self.loops.first().map_or(1, |outermost| outermost.turns)
     }
 
-    /// The number of written rows.
+    /// Returns the number of rows that the loops write.
     fn len(&self) -> usize {
         self.loops.iter().map(|l| l.turns).product()
     }
 
-    /// Calls `work` for each iteration of all but the two innermost loops. Passes the indices at
-    /// which these two start, and the two loops. Swaps them if the inner one is shorter than
-    /// [`SHORT`] and than the other. The outermost loop makes only `turns`.
+    /// Calls `work` for each iteration of all loops around the two innermost ones. `work` gets the
+    /// indices at the start of the two innermost loops, and these loops. They are swapped if the
+    /// inner one has fewer turns than [`SHORT`] and than the other. The outermost loop only makes
+    /// `turns`.
     fn each(&self, turns: Range<usize>, work: &mut impl FnMut([usize; N], [Loop<N>; 2])) {
         let none = Loop {
             turns: 1,
@@ -133,7 +134,7 @@ impl<const N: usize> Loops<N> {
     }
 }
 
-/// Calls `work` with the indices of each iteration of nested loops.
+/// Calls `work` with the indices at each iteration of nested loops.
 fn nested<const N: usize>(loops: &[Loop<N>], mut at: [usize; N], work: &mut dyn FnMut([usize; N])) {
     let Some((Loop { turns, steps }, inner)) = loops.split_first() else {
         return work(at);
@@ -144,30 +145,33 @@ fn nested<const N: usize>(loops: &[Loop<N>], mut at: [usize; N], work: &mut dyn 
     }
 }
 
-/// The greatest common divisor.
+/// Returns the greatest common divisor.
 pub(super) fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The rows of the elements that a step copies or computes, as loops. Also the rows of the result
-/// that have no element, which the step fills with a value.
+/// The loops over the rows that a step copies or computes. Also lists those rows of the result that
+/// get no element and that the step fills with a value.
 #[derive(Clone, Debug)]
 pub(crate) struct Moves<const N: usize> {
     pieces: Vec<Loops<N>>,
     fills: Vec<Fills>,
-    /// The step writes all rows of the result before this one, and from it on rows of elements.
+    /// The step writes all result rows before this one. From this row on, it only writes rows of
+    /// elements.
     filled: usize,
-    /// True if a fill also writes the rows of elements. It must come before the elements, so the
-    /// step has only one part.
+    /// True if filling also overwrites the rows of elements. It must then come before them, so the
+    /// step cannot be split into parts.
     fills_all: bool,
-    /// The elements in blocks ([`Moves::blocks`]).
+    /// Ranges of result rows to be written one after the other ([`Moves::blocks`]).
     blocks: Vec<Block>,
 }
 
-/// Threads share rows in multiples of this number, which are whole cache lines.
+/// Threads split rows at multiples of this number, so that no two threads write the same cache
+/// line.
 pub(super) const SHARED_ROWS: usize = 1024;
 
-/// The part of a step that a thread computes, if several share the step: number `part` of `parts`.
+/// The share of a step that one thread computes if several threads split the step. It is part
+/// number `part` of `parts`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     pub(super) part: usize,
@@ -177,30 +181,31 @@ pub(super) struct Share {
 impl Share {
     pub(super) const WHOLE: Share = Share { part: 0, parts: 1 };
 
-    /// Returns the range of this part, if `n` lines, pixels or the like are cut into `parts`.
+    /// Returns this part's range if `n` lines, pixels or the like are split into `parts`.
     pub(super) fn of(self, n: usize) -> Range<usize> {
         n * self.part / self.parts..n * (self.part + 1) / self.parts
     }
 
-    /// Returns the rows of this part, if `n` rows are cut between multiples of [`SHARED_ROWS`].
+    /// Returns this part's rows if `n` rows are split at multiples of [`SHARED_ROWS`].
     pub(super) fn of_rows(self, n: usize) -> Range<usize> {
         let Range { start, end } = self.of(n.div_ceil(SHARED_ROWS));
         start * SHARED_ROWS..n.min(end * SHARED_ROWS)
     }
 }
 
-/// Some turns of the outermost loop, and the rows that are complete behind them.
+/// Some turns of the outermost loop, and the result rows that they complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Block {
-    /// `None` for all turns of all pieces.
+    /// The turns of the outermost loop. `None` means all turns of all loops.
     pub(super) turns: Option<Range<usize>>,
     pub(super) rows: Range<usize>,
 }
 
-/// The least rows of a block.
+/// The smallest number of rows in a block.
 const BLOCK_ROWS: usize = 1024;
 
-/// Filled ranges of equal length and distance, such as the padding of each pixel.
+/// Ranges of rows to fill, of equal length and at equal distances, such as the padding of each
+/// pixel.
 #[derive(Clone, Copy, Debug)]
 struct Fills {
     first: usize,
@@ -220,25 +225,26 @@ impl Fills {
     }
 }
 
-/// The largest number of [`Fills`]. If a step needs more, all its rows are filled before elements
-/// are written.
+/// The largest number of [`Fills`] of a step. If more would be needed, the step first fills all
+/// rows, and then writes the elements.
 const MOST_FILLS: usize = 64;
 
 impl Moves<2> {
-    /// Loops for copying rows.
+    /// Returns the loops of a step that copies rows.
     pub(crate) fn of_rows(moved: &Moved) -> Moves<2> {
         Moves::new([moved.to, moved.from], moved.filled)
     }
 }
 
 impl Moves<3> {
-    /// Loops for multiplying rows by their factors and adding their summands.
+    /// Returns the loops of a step that multiplies rows by their factors and adds their summands.
     pub(crate) fn of_numbers([factors, summands]: [&Moved; 2]) -> Moves<3> {
         Moves::new([factors.to, factors.from, summands.from], factors.filled)
     }
 
-    /// Returns the first index of the factors and of the summands, and their step from one channel
-    /// to the next. `None` unless row `first` is channel 0 of pixels that have the same numbers.
+    /// Returns the index of the first factor and of the first summand, each with its step from one
+    /// channel to the next. `None` unless row `first` is channel 0, and all pixels have the same
+    /// factors and summands.
     pub(super) fn of_channels(&self, first: usize, channels: usize) -> Option<[(usize, usize); 2]> {
         let [all] = &self.pieces[..] else {
             return None;
@@ -261,9 +267,8 @@ impl Moves<3> {
         (row == first).then_some([(factor, steps[0]), (summand, steps[1])])
     }
 
-    /// Returns the indices of the factor and of the summand, if these are the same for all rows.
-    /// `None` unless the step has `count` elements, the first and the last of them at the ends of
-    /// `rows`.
+    /// Returns the index of the factor and of the summand, if all rows have the same ones. `None`
+    /// unless the step has `count` elements, which begin and end with `rows`.
     pub(super) fn uniform(&self, rows: &Range<usize>, count: usize) -> Option<[usize; 2]> {
         let [all] = &self.pieces[..] else {
             return None;
@@ -310,7 +315,7 @@ impl<const N: usize> Moves<N> {
         }
     }
 
-    /// The number of parts that can be computed in any order.
+    /// Returns the number of parts that can be computed in any order.
     pub(super) fn parts(&self) -> usize {
         match &self.pieces[..] {
             _ if self.fills_all => 1,
@@ -319,17 +324,18 @@ impl<const N: usize> Moves<N> {
         }
     }
 
-    /// The rows in blocks of whole cache lines, which are written one after the other.
+    /// Returns the blocks of the result's rows, in whole cache lines. They are written one after
+    /// the other.
     pub(super) fn blocks(&self) -> &[Block] {
         &self.blocks
     }
 
-    /// The number of elements.
+    /// Returns the number of elements that the step writes.
     pub(super) fn len(&self) -> usize {
         self.pieces.iter().map(Loops::len).sum()
     }
 
-    /// Calls `work` as [`Loops::each`] does, for a part of the elements.
+    /// Calls `work` like [`Loops::each`], for this share of the elements.
     fn each(&self, share: Share, mut work: impl FnMut([usize; N], [Loop<N>; 2])) {
         match &self.pieces[..] {
             [all] => all.each(share.of(all.turns()), &mut work),
@@ -339,7 +345,8 @@ impl<const N: usize> Moves<N> {
         }
     }
 
-    /// Calls `work` as [`Loops::each`] does, for some turns of the outermost loop or for all.
+    /// Calls `work` like [`Loops::each`], for the given turns of the outermost loop. `None` means
+    /// all turns.
     fn some(&self, turns: Option<&Range<usize>>, mut work: impl FnMut([usize; N], [Loop<N>; 2])) {
         match (turns, &self.pieces[..]) {
             (Some(turns), [all]) => all.each(turns.clone(), &mut work),
@@ -347,7 +354,7 @@ impl<const N: usize> Moves<N> {
         }
     }
 
-    /// For the written rows and for each array that is read, one more than the largest index.
+    /// Returns the largest index plus one, for the written rows and for each array that is read.
     pub(super) fn ends(&self) -> [usize; N] {
         let mut ends = [0; N];
         ends[0] = self.filled;
@@ -359,8 +366,8 @@ impl<const N: usize> Moves<N> {
         ends
     }
 
-    /// Fills the part's rows that have no element with `value`. Fills the rows of elements too if
-    /// `fills_all`.
+    /// Fills those rows of the share that get no element with `value`. If `fills_all`, it also
+    /// fills the rows of elements.
     ///
     /// SAFETY: `result` is valid for the filled rows. No other thread touches those of the part.
     unsafe fn fill(&self, value: f32, share: Share, result: *mut f32) {
@@ -380,8 +387,8 @@ impl<const N: usize> Moves<N> {
     }
 }
 
-/// Cuts rows into blocks of whole cache lines, which are written one after the other. Returns one
-/// block of all rows if the turns of the outermost loop write among each other.
+/// Splits rows into blocks of whole cache lines, to be written one after the other. If the rows of
+/// different turns of the outermost loop interleave, all rows are one block.
 fn blocks<const N: usize>(pieces: &[Loops<N>], filled: usize) -> Vec<Block> {
     let end = filled.next_multiple_of(LINE);
     let whole = vec![Block {
@@ -399,7 +406,7 @@ fn blocks<const N: usize>(pieces: &[Loops<N>], filled: usize) -> Vec<Block> {
     if step == 0 || extent >= step || from % LINE != 0 {
         return whole;
     }
-    // The fewest turns that write whole lines, as often as a block has room for them.
+    // The fewest turns that write whole cache lines, repeated until a block has enough rows.
     let turns = LINE / gcd(LINE, step);
     let turns = turns * BLOCK_ROWS.div_ceil(turns * step);
     let firsts = (0..outermost.turns).step_by(turns);
@@ -417,8 +424,8 @@ fn blocks<const N: usize>(pieces: &[Loops<N>], filled: usize) -> Vec<Block> {
     firsts.map(block).collect()
 }
 
-/// Cuts the elements into runs of equal length, in each of which every map has a constant step.
-/// Returns the loops of each run: one, or none for a run of one element.
+/// Cuts the elements into runs of equal length, so that every map has a constant step within a run.
+/// Returns the loops of each run: one loop, or none if a run has one element.
 fn runs<const N: usize>(maps: &[RowMap; N]) -> Vec<Loops<N>> {
     let innermost = maps.map(|m| m.loops[2]);
     let common = innermost.iter().fold(0, |n, &(turns, _)| gcd(n, turns));
@@ -435,10 +442,10 @@ fn runs<const N: usize>(maps: &[RowMap; N]) -> Vec<Loops<N>> {
     (0..maps[0].len()).step_by(turns).map(run).collect()
 }
 
-/// The number of values copied at a time.
+/// The number of values that one copy of [`copy_run`] moves.
 const BLOCK: usize = 16;
 
-/// Copies a part of the rows, and fills rows without an element with `value`.
+/// Copies the rows of a share. Fills its rows that get no element with `value`.
 ///
 /// SAFETY: `x` and `result` are valid for the rows of `moves`, and no other thread touches the
 /// written rows of the part. There are at most [`Moves::parts`] parts.
@@ -459,8 +466,8 @@ pub(super) unsafe fn gather(
                 let from = x.add(from + i * outer.steps[1]);
                 match (to_step, from_step) {
                     (1, 1) => copy_run(from, to, n),
-                    // Writes or reads every other row, as with interleaved channels. A constant
-                    // step of 2 saves a multiplication for each row.
+                    // Every other row is written or read, as with interleaved channels. A constant
+                    // step of 2 saves a multiplication per row.
                     (2, 1) => (0..n).for_each(|k| *to.add(2 * k) = *from.add(k)),
                     (1, 2) => (0..n).for_each(|k| *to.add(k) = *from.add(2 * k)),
                     _ => (0..n).for_each(|k| *to.add(k * to_step) = *from.add(k * from_step)),
@@ -471,7 +478,7 @@ pub(super) unsafe fn gather(
     moves.each(share, copy);
 }
 
-/// Copies `n` values. A call of `memcpy` would take longer than most runs.
+/// Copies `n` values. Most runs are so short that a call of `memcpy` would take longer.
 ///
 /// SAFETY: both are valid for `n` values, and do not overlap.
 #[inline(always)]
@@ -500,18 +507,18 @@ unsafe fn copy_run(mut from: *const f32, mut to: *mut f32, n: usize) {
     }
 }
 
-/// The numbers of a `Scale` step and what it does with its results.
+/// The arrays of a `Scale` step, and what the step does with its results.
 pub(super) struct Numbers<'n> {
     pub(super) factors: &'n [f32],
-    /// `None` multiplies only negative values (PReLU).
+    /// The summands. With `None` only negative values are multiplied, as in a PReLU.
     pub(super) summands: Option<&'n [f32]>,
     pub(super) rounds: bool,
-    /// The bounds of results, if they are only clamped.
+    /// The bounds that results are clamped to, if the activation only clamps.
     pub(super) bounds: Bounds,
 }
 
-/// Multiplies rows by factors and adds summands. Computes some turns of the outermost loop, or all.
-/// Rows without an element become 0 before the first turn.
+/// Multiplies rows by factors and adds summands, for the given turns of the outermost loop, or for
+/// all. Rows that get no element become 0 before the first turn.
 ///
 /// SAFETY: `x` and `result` are valid for the rows of `moves`, and the arrays for its indices. No
 /// other thread touches the written rows.
@@ -570,7 +577,7 @@ pub(super) unsafe fn scale(
     moves.some(turns, line);
 }
 
-/// Computes each row of `moves` from its value and its two constants.
+/// Computes each row of `moves` from its value, its factor and its summand.
 ///
 /// SAFETY: as [`scale`].
 #[inline(always)]
@@ -587,7 +594,7 @@ unsafe fn numbers(
     });
 }
 
-/// Computes the rows of two loops from their values and their two constants.
+/// Computes the rows of two nested loops, each from its value, its factor and its summand.
 ///
 /// SAFETY: as [`scale`].
 #[inline(always)]
@@ -639,7 +646,7 @@ mod tests {
     use crate::ir::op::{Activation, Axis, Float};
     use crate::ir::view::Image;
 
-    /// Returns maps of all elements of a shape, with the rows of images and vectors.
+    /// Returns maps from all elements of a shape to rows of images and vectors.
     fn maps(shape: Shape) -> Vec<RowMap> {
         let image = |pixel: usize| RowMap::image(Image::dense(shape, pixel), shape);
         let other = Shape {
@@ -656,7 +663,7 @@ mod tests {
             turned.unwrap(),
         ];
         // A map of as many elements with another shape. Its loops often have no common split with
-        // those of the other maps, so `Moves` has to cut the elements into runs.
+        // those of the other maps. `Moves` then has to cut the elements into runs.
         let flat = Shape {
             c: shape.h * shape.w,
             h: 1,
@@ -682,7 +689,7 @@ mod tests {
         (6, 2, 1),
     ];
 
-    /// Each mapped row has its element. The other rows are filled or unchanged.
+    /// Each row that the map names gets its element. The other rows are filled or unchanged.
     #[test]
     fn rows_are_copied_as_maps_say() {
         for (c, h, w) in SHAPES {
@@ -721,8 +728,8 @@ mod tests {
         high: Float::new(90.0),
     };
 
-    /// Blocks are whole lines, one behind the other, up to the last filled row. Turns are not
-    /// repeated.
+    /// Blocks are whole cache lines, follow each other, and end at the last filled row. No turn is
+    /// in two blocks.
     #[test]
     fn blocks_follow_each_other() {
         for (c, h, w) in [
@@ -752,8 +759,8 @@ mod tests {
         }
     }
 
-    /// Checks that all kernels compute these results. If `rounds` is true, they are rounded and
-    /// limited.
+    /// Checks that the kernels of all instruction sets compute `expected`. If `rounds` is true,
+    /// results are rounded and limited.
     fn is_scaled(
         moves: &Moves<3>,
         (factors, summands): (&[f32], Option<&[f32]>),
@@ -779,7 +786,7 @@ mod tests {
         }
     }
 
-    /// Each row uses the constants of its element from both arrays.
+    /// Each row uses the factor and the summand of its element.
     #[test]
     fn rows_have_the_numbers_of_their_elements() {
         for (c, h, w) in SHAPES {

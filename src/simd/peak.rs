@@ -1,10 +1,10 @@
-//! Measures the peak rate of multiply-adds of a core.
+//! Measures the peak rate of multiply-adds on one core.
 
 use super::micro::{INDEPENDENT, Kernels};
 use crate::sys::thread::cpu_time;
 
-/// Returns the flop per second of a core that computes only multiply-adds in registers. This is the
-/// fastest of five slices of about 0.1 ms of CPU time.
+/// Returns the floating-point operations per second of a core that only computes multiply-adds in
+/// registers. It is the fastest of five measurements of about 0.1 ms of CPU time.
 pub(crate) fn peak() -> f64 {
     const TURNS: usize = 20_000;
     let kernels = Kernels::detect(MOST_LANES);
@@ -18,6 +18,6 @@ pub(crate) fn peak() -> f64 {
     slices.fold(0.0, f64::max)
 }
 
-/// A panel size that the lanes of every instruction set divide. So `detect` returns the fastest
-/// kernels.
+/// A panel size that the lanes of every instruction set divide. With it, `detect` returns the CPU's
+/// fastest kernels.
 const MOST_LANES: usize = 16;

@@ -1,10 +1,10 @@
-//! Groups of steps, and how they are cut into tiles.
+//! Groups the steps of the host engine into phases, and splits each phase into tiles.
 //!
-//! A layer whose weights are too many for a core's cache is a phase of its own, split by rows.
-//! Every thread then reads other weights, each once for the whole batch. All other steps are split
-//! by records. A few records go through all steps of a phase on one thread, and their activations
-//! stay in its cache. If there are fewer records than threads, threads also share the pixels or
-//! lines of a record.
+//! A layer whose weights do not fit a core's cache is a separate phase, split by rows. Each thread
+//! then reads different weights, once for the whole batch. All other steps are split by records. A
+//! few records go through all steps of a phase on one thread, so their values stay in that core's
+//! cache. If there are fewer records than threads, threads also split the pixels or lines of a
+//! record.
 
 use super::bands::{self, Band};
 use super::micro::Kernels;
@@ -12,32 +12,32 @@ use super::steps::{Action, HostStep, Place};
 use crate::planner::fit::LARGE;
 use std::ops::Range;
 
-/// The most parts of a record for each thread. More parts would shorten the threads' idle time at
-/// the end. But handing out the parts would take longer than this saves.
+/// The largest number of parts of a record per thread. More parts would shorten the threads' idle
+/// time at the end. But handing out the parts would take longer than this saves.
 const PARTS: usize = 2;
 
-/// The least time of a part of a record in microseconds. It is many times the cost of handing out
-/// the part.
+/// The least expected microseconds for a part of a record. They are many times the cost of handing
+/// out the part.
 const PART_US: usize = 2;
 
-/// Consecutive steps, and their tiles. A thread that takes a tile carries it through all of the
-/// steps.
+/// Consecutive steps that are split into tiles in the same way. A thread that takes a tile runs all
+/// steps on it.
 pub(super) struct Phase {
     pub(super) steps: Range<usize>,
     pub(super) split: Split,
 }
 
-/// The cut of a phase into tiles.
+/// How a phase is split into tiles.
 pub(super) enum Split {
     Records,
-    /// By parts of each record's pixels or lines. The number is that of the parts of a record.
+    /// By parts of each record's pixels or lines. The number is that of parts per record.
     Parts(usize),
-    /// By rows of the layer. Tile i has the rows from number i of the list up to number i + 1.
+    /// By rows of the layer. Tile i has the rows from element i to element i + 1 of the list.
     Rows(Vec<usize>),
 }
 
-/// Returns the phases of a batch: each large affine layer alone, and the steps between them
-/// together.
+/// Returns the phases of a batch. Each large affine layer is a phase, and so is each run of steps
+/// between them.
 pub(super) fn of_batch(steps: &[HostStep], kernels: &Kernels, threads: usize) -> Vec<Phase> {
     group(steps, &[], |some| match &some[0].action {
         Action::Affine(dense) => {
@@ -49,9 +49,9 @@ pub(super) fn of_batch(steps: &[HostStep], kernels: &Kernels, threads: usize) ->
     })
 }
 
-/// Returns the phases of a job of fewer records than threads. A step that is worth sharing is a
-/// phase of its own, in which all threads have a part of a record. The steps between are split by
-/// records.
+/// Returns the phases of a job with fewer records than threads. A step that is worth splitting is a
+/// separate phase, in which each thread computes a part of a record. The steps between such phases
+/// are split by records.
 pub(super) fn of_record(
     steps: &[HostStep],
     bands: &[Band],
@@ -69,8 +69,8 @@ pub(super) fn of_record(
     group(steps, bands, |some| {
         let (parts, step) = (parts(some), &some[some.len() - 1]);
         match (&step.action, step.action.parts()) {
-            // Two neighbouring parts of a band both compute the lines that both of them need. So
-            // there are no more parts than threads.
+            // Neighbouring parts of a band both compute the lines that both need. So a band gets at
+            // most one part per thread.
             _ if some.len() > 1 => {
                 let parts = parts
                     .min(threads)
@@ -82,8 +82,8 @@ pub(super) fn of_record(
             }
             (Action::Convolution(dense, _), pixels) if parts > 1 => {
                 let tiles = pixels.div_ceil(kernels.tile_records);
-                // The split is by rows if there are few micro-tiles of pixels. These cannot be
-                // divided evenly, and each thread would read all weights.
+                // If there are few micro-tiles of pixels, the split is by rows. Few micro-tiles
+                // cannot be divided evenly, and each thread would read all weights.
                 let rows = if tiles < PARTS * threads {
                     by_rows(dense.biases.len() / kernels.lanes, 2)
                 } else {
@@ -100,15 +100,15 @@ pub(super) fn of_record(
     })
 }
 
-/// Returns one phase for each step or band that `split` splits, and one for each run of steps
-/// between them, which is split by records.
+/// Returns a phase for each step or band that `split` splits. Runs of steps between them are phases
+/// that are split by records.
 fn group(
     steps: &[HostStep],
     bands: &[Band],
     split: impl Fn(&[HostStep]) -> Option<Split>,
 ) -> Vec<Phase> {
-    // The first phase decodes the records, so it is split by records. It has no steps if the first
-    // step is split otherwise.
+    // The first phase decodes the records, so it is split by records. If the first step is split in
+    // another way, the first phase has no steps.
     let mut phases = vec![Phase {
         steps: 0..0,
         split: Split::Records,
@@ -137,9 +137,10 @@ fn group(
     phases
 }
 
-/// Cuts `vectors` vectors of rows into tiles of whole bands of `band` vectors. Returns the first
-/// row of each tile, and the end. Large tiles come first, which read weights without a break. Then
-/// come smaller and smaller ones, so that all threads end together (guided self-scheduling).
+/// Splits `vectors` vectors of rows into tiles of whole bands of `band` vectors. Returns the first
+/// row of each tile, and the end of the last. The first tiles are large, so that threads read
+/// weights without a break. Later tiles get smaller, so that all threads end together (guided
+/// self-scheduling).
 fn bounds(vectors: usize, band: usize, threads: usize, lanes: usize) -> Vec<usize> {
     let (mut at, mut bounds) = (0, vec![0]);
     while at < vectors {
@@ -155,8 +156,7 @@ fn bounds(vectors: usize, band: usize, threads: usize, lanes: usize) -> Vec<usiz
     bounds
 }
 
-/// Returns true if all steps that touch hidden buffer `i` are in one phase that is split by
-/// records.
+/// Returns true if one phase has all steps that touch hidden buffer `i`, and is split by records.
 pub(super) fn within_one(steps: &[HostStep], phases: &[Phase], i: usize) -> bool {
     let mut of = phases.iter().filter(|p| {
         steps[p.steps.clone()]

@@ -1,8 +1,8 @@
-//! The product of two values of a record, in groups.
+//! The matrix product of two computed values of a record, in independent groups.
 //!
-//! The second operand of a group is packed into strips, which have as many columns as a vector has
-//! lanes. It then serves as the weights of a layer, and the rows of the first operand as its
-//! records. The micro-kernels of layers compute the product, in every instruction set. Packing
+//! The second operand of a group is packed into strips with as many columns as a vector has lanes.
+//! It then serves as the weights of a layer, and the rows of the first operand as the layer's
+//! records. So the micro-kernels of layers compute the product, in every instruction set. Packing
 //! costs one pass over the operand, and each packed number serves all rows of the group.
 
 use super::buffers::{Operands, Scratch};
@@ -11,40 +11,41 @@ use crate::ir::network::Activation;
 use crate::ir::product::Product;
 use std::ops::Range;
 
-/// The number of rows of a group that are computed together. It is a multiple of the records of
-/// every micro-tile.
+/// The number of rows of a group that are computed together, as a block. It is a multiple of the
+/// records of every micro-tile.
 const ROWS: usize = 48;
 
-/// The number of blocks of [`ROWS`] rows in a group.
+/// Returns the number of blocks of [`ROWS`] rows in a group.
 fn blocks(product: &Product) -> usize {
     product.rows.div_ceil(ROWS)
 }
 
-/// The number of blocks of rows in all groups. Blocks can be computed one by one.
+/// Returns the number of row blocks in all groups. Each block can be computed separately.
 pub(super) fn units(product: &Product) -> usize {
     product.groups * blocks(product)
 }
 
-/// The columns of a group, rounded up to whole vectors.
+/// Returns the number of columns of a group, rounded up to whole vectors.
 pub(super) fn padded_columns(product: &Product, lanes: usize) -> usize {
     product.columns.next_multiple_of(lanes)
 }
 
-/// Returns true if the terms of a row are neighbours, so that the row is read where it is.
+/// Returns true if the terms of a row are contiguous, so that the row can be read in place.
 fn in_place(product: &Product) -> bool {
     let [_, _, step] = product.a.steps;
     step == 1 || product.terms == 1
 }
 
-/// The scratch memory of [`compute`] in values: a packed group, a block of rows, and its last
-/// columns.
+/// Returns the number of floats in the scratch memory of [`compute`]. It holds a packed group, a
+/// copied block of rows, and the block's last columns.
 pub(super) fn scratch(product: &Product, lanes: usize) -> usize {
     let rows = if in_place(product) { 0 } else { ROWS };
     product.terms * (padded_columns(product, lanes) + rows) + ROWS * lanes
 }
 
-/// Computes the blocks of rows `units`. The call that gets the last block of the last group also
-/// sets the padding behind the result's last element to 0. With it, the result has `rows` values.
+/// Computes the row blocks `units`. If the last block of the last group is among them, it also sets
+/// the padding behind the result's last element to 0. With this padding, the result has `rows`
+/// values.
 ///
 /// SAFETY: both operands and the result are valid for the rows that the product names, the result
 /// for `rows`. `scratch` has the memory that [`scratch`] returns, and zeros for the padded columns.
@@ -105,7 +106,7 @@ pub(super) unsafe fn compute(
     }
 }
 
-/// A block of rows of a group, with the packed second operand as a layer.
+/// A block of rows in a group, with the packed second operand as a layer.
 struct Block<'a> {
     layer: &'a Affine<'a>,
     columns: usize,
@@ -113,14 +114,14 @@ struct Block<'a> {
     count: usize,
     x: *const f32,
     x_stride: usize,
-    /// The address of the first element of the first row of the result.
+    /// The address where the first element of the block's first result row is written.
     result: *mut f32,
     result_stride: usize,
 }
 
 impl Block<'_> {
-    /// Computes the rows. The columns behind the last whole vector are computed in `end` and
-    /// copied. A whole vector would write behind the row.
+    /// Computes the block. A whole vector at the end of a row would write behind the row. So the
+    /// columns after the last whole vector are computed in `end` and copied from there.
     ///
     /// SAFETY: as declared for [`compute`].
     unsafe fn compute(&self, kernels: &Kernels, end: *mut f32) {
@@ -153,8 +154,8 @@ impl Block<'_> {
     }
 }
 
-/// Returns the address of the first term of `count` rows and the distance of rows. Copies the rows
-/// into `copied` if their terms are no neighbours.
+/// Returns the address of the first term of `count` rows, and the distance between rows in floats.
+/// If a row's terms are not contiguous, the rows are copied into `copied`.
 ///
 /// SAFETY: as declared for [`compute`].
 unsafe fn rows_of(
@@ -178,8 +179,8 @@ unsafe fn rows_of(
     (copied, *terms)
 }
 
-/// Packs the second operand of a group into strips of `lanes` columns. Columns behind the last
-/// become 0.
+/// Packs the second operand of a group into strips of `lanes` columns. Missing columns of the last
+/// strip become 0.
 ///
 /// SAFETY: as declared for [`compute`].
 unsafe fn pack_group(
@@ -199,7 +200,7 @@ unsafe fn pack_group(
     }
 }
 
-/// Packs strips of `L` columns. `b` is the address of the group's first element.
+/// Packs the operand into strips of `L` columns. `b` is the address of the group's first element.
 ///
 /// SAFETY: as declared for [`compute`].
 unsafe fn pack<const L: usize>(product: &Product, b: *const f32, packed: *mut f32) {

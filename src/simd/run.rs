@@ -1,4 +1,4 @@
-//! The interpreter of steps: carries a tile of a phase through its steps.
+//! Runs the steps of a phase for one tile, the work that a thread takes at a time.
 
 use super::bands::{self, Band, HeldLines, MOST_STEPS};
 use super::buffers::{Activations, LINE, Operands, Scratch, TileInputs, Undecoded, Workspaces};
@@ -22,75 +22,75 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The memory that holds a hidden buffer's values.
+/// The kind of memory that holds a hidden buffer's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Home {
-    /// A buffer with room for the whole batch.
+    /// A buffer with room for all records of the batch.
     Batch,
-    /// A workspace. The number is the index of the buffer's first value in the record's part of the
-    /// arena.
+    /// A workspace of the thread. The number is the index of the buffer's first float in a record's
+    /// part of the workspace's arena.
     Workspace(usize),
-    /// The window of a band, which holds only some lines at a time. Also the home of a buffer that
-    /// no step touches.
+    /// The rolling window of a band, which holds only some lines at a time. Buffers that no step
+    /// touches also have this home.
     Window,
 }
 
-/// The tile that a thread computes, and the memory that it has borrowed for the tile.
+/// The tile that a thread computes, and the memory that the thread borrowed for it.
 #[derive(Clone)]
 struct TileContext {
     slot: usize,
     records: Range<usize>,
-    /// The rows to compute, in a phase that is split by rows. `None` for all rows.
+    /// The rows of the layer to compute, if the phase is split by rows. `None` means all rows.
     rows: Option<Range<usize>>,
-    /// The part of each record's pixels or lines that the tile computes.
+    /// The share of each record's pixels or lines that the tile computes.
     share: Share,
-    /// The index of the buffer of `tile_inputs` that holds the tile's decoded records. `None` if
-    /// they are in the slot's input.
+    /// The index in `tile_inputs` of the buffer with the tile's decoded records. `None` if the
+    /// records are in the slot's input.
     pooled: Option<usize>,
     workspace: Option<usize>,
-    /// True if several threads may compute a record. The hidden values of record n are then in
-    /// workspace n.
+    /// True if several threads may compute the same record. Workspace n then holds the hidden
+    /// values of record n.
     few: bool,
 }
 
-/// The state that the threads share. Only the contents of the buffers change.
+/// The state that the threads of the host engine share. Only the contents of buffers change.
 pub(super) struct TeamState {
     pub(super) schedule: Schedule,
     pub(super) kernels: Kernels,
     pub(super) steps: Vec<HostStep>,
-    /// The number of each step in the plan, for its times.
+    /// For each step, its number in the plan, under which its time is recorded.
     pub(super) numbers: Vec<usize>,
     pub(super) bands: Vec<Band>,
     pub(super) phases: Vec<Phase>,
-    /// The phases of a job of fewer records than threads. Empty for one thread, and for a network
-    /// without images.
+    /// The phases for a job with fewer records than threads. Empty if there is one thread, or if
+    /// the network has no images.
     pub(super) few: Vec<Phase>,
     pub(super) workspaces: Workspaces,
-    /// The home of each hidden buffer.
+    /// For each hidden buffer, the kind of memory that holds it.
     pub(super) homes: Vec<Home>,
-    /// For each step, the rows of the buffer that it writes.
+    /// For each step, the number of rows of the buffer that the step writes.
     pub(super) rows: Vec<usize>,
     pub(super) inputs: [Activations; SLOTS],
-    /// The records that come as bytes. The first phase decodes them.
+    /// For each slot, the records that arrive as bytes. The first phase decodes them.
     pub(super) deferred: [Undecoded; SLOTS],
-    /// The number of numbers in a record.
+    /// The number of values in a record of the input.
     pub(super) width: usize,
     /// Buffers for the decoded records of a tile. Empty if the network has images, or if a later
-    /// phase reads the input.
+    /// phase also reads the input.
     pub(super) tile_inputs: TileInputs,
     pub(super) scores: [Activations; SLOTS],
     pub(super) hidden: Vec<Activations>,
     pub(super) classes: [Vec<AtomicU32>; SLOTS],
-    /// The number of threads, the caller's included.
+    /// The number of threads, including the calling thread.
     pub(super) threads: usize,
-    /// The measured times. `None` if times are not measured.
+    /// The measured times of steps. `None` if times are not measured.
     pub(super) clock: Option<Mutex<Clock>>,
 }
 
-/// Measured times of the steps.
+/// Measured times of the steps, as sums and as a trace.
 pub(super) struct Clock {
     pub(super) sums: StepClock,
-    /// The track of the trace that records each time as a span. `None` without a trace.
+    /// The track of the trace, to which each time is added as a span. `None` without a trace.
     pub(super) track: Option<Track>,
 }
 
@@ -186,7 +186,7 @@ impl TeamState {
             .for_each(|step| check(step, rows, &self.kernels));
     }
 
-    /// The number of records in a tile, if the phase is split by records. It is that of a
+    /// Returns the number of records in a tile of a phase that is split by records. It is that of a
     /// micro-tile. It is smaller if the batch is too small for all threads, or if a record has many
     /// values between steps.
     fn chunk(&self, records: usize) -> usize {
@@ -202,12 +202,12 @@ impl TeamState {
         }
     }
 
-    /// True if a job has so few records that threads share the pixels of each record.
+    /// Returns true if a job has so few records that threads split the pixels of each record.
     fn is_few(&self, records: usize) -> bool {
         !self.few.is_empty() && records < self.threads
     }
 
-    /// The phases of a job of `records` records.
+    /// Returns the phases for a job of `records` records.
     fn phases_of(&self, records: usize) -> &[Phase] {
         if self.is_few(records) {
             &self.few
@@ -224,9 +224,9 @@ impl TeamState {
         }
     }
 
-    /// Decodes those of `records` that are bytes. If all of them are, writes their numbers to a
-    /// borrowed buffer of `tile_inputs`, and returns its index. Otherwise, or if no buffer is free,
-    /// writes them to the slot's input and returns `None`.
+    /// Decodes those of `records` that arrived as bytes. If all of them did, their values go to a
+    /// borrowed buffer of `tile_inputs`, and its index is returned. Otherwise, or if no buffer is
+    /// free, the values go to the slot's input, and `None` is returned.
     ///
     /// SAFETY: as `step`.
     unsafe fn decode(&self, slot: usize, records: Range<usize>) -> Option<usize> {
@@ -263,7 +263,7 @@ impl TeamState {
             .map(|clock| clock.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
-    /// Adds the time since `start` to the sums and to the trace, if times are measured.
+    /// If times are measured, adds the time since `start` to the sums and to the trace.
     #[inline(always)]
     fn timed(
         &self,
@@ -275,8 +275,8 @@ impl TeamState {
         self.add_time(start, took, (slot, records, name), add);
     }
 
-    /// Adds the time `took`, which began at `start`, to the sums and to the trace, if times are
-    /// measured.
+    /// If times are measured, adds the time `took`, which began at `start`, to the sums and to the
+    /// trace.
     #[inline(always)]
     fn add_time(
         &self,
@@ -296,8 +296,8 @@ impl TeamState {
             .for_each(|track| track.span(name, slot, records, start, took));
     }
 
-    /// The address of record `n` of the batch in buffer `place`, wherever this tile has the
-    /// record's values. Null if only a band's window has some of them.
+    /// Returns the address of record `n`'s values in buffer `place`, in the memory that holds them
+    /// for this tile. Returns null if only the window of a band holds some of them.
     fn record(&self, place: Place, context: &TileContext, n: usize) -> *mut f32 {
         let first = context.records.start;
         match (place, context.pooled, context.workspace) {
@@ -319,7 +319,7 @@ impl TeamState {
         }
     }
 
-    /// The distance of two records of a tile in buffer `place`, in floats.
+    /// Returns the distance between two records of a tile in buffer `place`, in floats.
     fn stride(&self, place: Place, slot: usize) -> usize {
         match place {
             Place::Hidden(i) if self.homes[i] != Home::Batch => self.workspaces.stride,
@@ -327,8 +327,8 @@ impl TeamState {
         }
     }
 
-    /// Computes step `i` for a tile: for the tile's records, and for its part of the layer's rows
-    /// or of the image.
+    /// Computes step `i` for the records of a tile, and for the tile's share of the layer's rows or
+    /// of the image.
     ///
     /// SAFETY: as `Work::run`. Then nobody else touches what it writes: tiles of a phase are
     /// different records, different rows or different pixels. What it reads was written by an
@@ -392,7 +392,7 @@ impl TeamState {
         (dense, geometry): (&Dense, &Geometry),
         context: &TileContext,
     ) {
-        // The share is cut at whole micro-tiles of pixels.
+        // The share is cut so that each part has whole micro-tiles of pixels.
         let (tile, (_, to)) = (self.kernels.tile_records, geometry.output);
         let tiles = context.share.of((to.h * to.w).div_ceil(tile));
         let pixels = tiles.start * tile..(to.h * to.w).min(tiles.end * tile);
@@ -405,7 +405,7 @@ impl TeamState {
         }
     }
 
-    /// Computes some channels of some pixels of a convolution. Channels are rows of the weights.
+    /// Computes some channels of some pixels of a convolution. A channel is a row of the weights.
     ///
     /// SAFETY: as declared for `step`.
     unsafe fn convolve(
@@ -454,7 +454,8 @@ impl TeamState {
         (dense, geometry): (&Dense, &Geometry),
         context: &TileContext,
     ) {
-        // The share is cut at whole micro-tiles, whose records are tiles of 2 × 2 pixels.
+        // The share is cut so that each part has whole micro-tiles. Their records are Winograd
+        // tiles of 2 × 2 pixels.
         let (tile, count) = (self.kernels.tile_records, images::tiles(geometry));
         let tiles = context.share.of(count.div_ceil(tile));
         let tiles = tiles.start * tile..count.min(tiles.end * tile);
@@ -465,7 +466,7 @@ impl TeamState {
         }
     }
 
-    /// Computes some tiles of 2 × 2 pixels.
+    /// Computes some Winograd tiles, each of 2 × 2 pixels.
     ///
     /// SAFETY: as declared for `step`.
     unsafe fn convolve_tiles(
@@ -491,7 +492,7 @@ impl TeamState {
         unsafe { images::convolve_tiles(&layer, geometry, tiles, operands, scratch) }
     }
 
-    /// Carries out the steps of a band for the tile's records, or for its part of the lines of the
+    /// Runs the steps of a band for the tile's records, or for its share of the lines of the band's
     /// result.
     ///
     /// SAFETY: as declared for `step`.
@@ -508,8 +509,8 @@ impl TeamState {
         }
     }
 
-    /// Computes the lines of a band's result for record `n` from the top to the bottom, some at a
-    /// time. Adds the time of each step to `took`, if times are measured.
+    /// Computes the lines of a band's result for record `n` from top to bottom, a few at a time. If
+    /// times are measured, adds the time of each step to `took`.
     ///
     /// SAFETY: as declared for `step`.
     unsafe fn band_of_record(
@@ -521,8 +522,8 @@ impl TeamState {
     ) {
         let (steps, last) = (&self.steps[band.steps.clone()], band.steps.len() - 1);
         let room = self.workspaces.bands[context.workspace.unwrap_or(0)].start;
-        // Threads share the result in whole units, which are the lines that a step computes at
-        // once.
+        // Threads split the result between whole units. A unit is the number of lines that a step
+        // computes at once.
         let (unit, height) = (bands::unit(&steps[last]), bands::height(&steps[last]));
         let units = context.share.of(height.div_ceil(unit));
         let (mut line, end) = (units.start * unit, height.min(units.end * unit));
@@ -558,7 +559,8 @@ impl TeamState {
         }
     }
 
-    /// The address of a step's second operand for record `n`. Null for a step with one operand.
+    /// Returns the address of a step's second operand for record `n`. Null if the step has one
+    /// operand.
     fn other(&self, step: &HostStep, context: &TileContext, n: usize) -> *const f32 {
         match step.action {
             Action::Combine { other, .. }
@@ -568,7 +570,7 @@ impl TeamState {
         }
     }
 
-    /// Computes some lines of the result of a step on images. They begin and end at whole units
+    /// Computes some lines of the result of a step on images. The range must consist of whole units
     /// ([`bands::unit`]).
     ///
     /// SAFETY: as declared for `step`, for the lines that the step reads and writes.
@@ -616,7 +618,8 @@ impl TeamState {
                     ..
                 } => {
                     let (kernels, result) = (&self.kernels, operands.result);
-                    // Line by line, so that the activation finds the line in the first-level cache.
+                    // Lines are computed one by one, so that the activation finds each in the
+                    // first-level cache.
                     for line in lines.map(|y| y..y + 1) {
                         let lines = line.clone();
                         images::combine(kernels, *arithmetic, geometry, lines, operands, second);
@@ -650,7 +653,7 @@ impl TeamState {
         }
     }
 
-    /// Computes a step on an image or on rows for record `n`, or for the tile's part of it.
+    /// Computes a step on an image or on rows, for record `n` and for the tile's share of it.
     ///
     /// SAFETY: as `step`.
     unsafe fn of_record(&self, step: &HostStep, context: &TileContext, n: usize) {
@@ -712,7 +715,7 @@ impl TeamState {
         }
     }
 
-    /// Multiplies rows by factors and adds summands, if there are some.
+    /// Multiplies rows by factors, and adds summands if there are any.
     ///
     /// SAFETY: as `step`.
     unsafe fn scale(
@@ -722,7 +725,7 @@ impl TeamState {
         finish: Finish,
         operands: Operands,
     ) {
-        // Bounds are applied together with the rounding.
+        // If the step has summands, the bounds are applied together with the rounding.
         let bounds = Bounds::of(finish.activation).filter(|_| summands.is_some());
         let with = Numbers {
             factors,
@@ -732,7 +735,8 @@ impl TeamState {
         };
         let left = finish.activations();
         let left = left.skip(usize::from(finish.rounds && summands.is_some()));
-        // Block by block, so that the activations find it in the first-level cache.
+        // Rows are computed block by block, so that the activations find a block in the first-level
+        // cache.
         for Block { turns, rows } in moves.blocks() {
             // SAFETY: `check` has compared the sizes.
             unsafe {
@@ -745,7 +749,7 @@ impl TeamState {
         }
     }
 
-    /// Computes a sum of whole numbers for the rows from `first` on that `rows` counts.
+    /// Computes a sum of integers for the rows `rows`, counted from row `first` on.
     ///
     /// SAFETY: as `step`.
     unsafe fn sum(
@@ -769,7 +773,7 @@ impl TeamState {
         }
     }
 
-    /// The addresses of the values of record `n` that a step reads and writes.
+    /// Returns the addresses of the values of record `n` that a step reads and writes.
     fn operands(&self, step: &HostStep, context: &TileContext, n: usize) -> Operands {
         Operands {
             x: self.record(step.from, context, n).cast_const(),
@@ -777,7 +781,7 @@ impl TeamState {
         }
     }
 
-    /// The memory for windows in the workspace that the tile has borrowed.
+    /// Returns the scratch memory in the workspace that the tile has borrowed.
     fn scratch(&self, context: &TileContext) -> Scratch {
         let room = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
         Scratch {
@@ -787,12 +791,12 @@ impl TeamState {
     }
 }
 
-/// Returns the index of the largest value, and the lowest index among equal values. Returns
-/// [`NAN_CLASS`] if any value is NaN or infinite.
+/// Returns the index of the largest value, or the lowest such index if several values are equal.
+/// Returns [`NAN_CLASS`] if any value is NaN or infinite.
 pub(super) fn argmax(values: &[f32]) -> u32 {
     const LANES: usize = 8;
     let larger = |a: f32, b: f32| if b > a { b } else { a };
-    // Products with 0 are NaN for values that are NaN or infinite.
+    // The product of 0 and a value is NaN if the value is NaN or infinite.
     let (mut best, mut lost) = ([f32::NEG_INFINITY; LANES], [0.0f32; LANES]);
     let chunks = values.chunks_exact(LANES);
     let rest = chunks.remainder();

@@ -1,33 +1,33 @@
-//! Decides which thread computes which tile, and when.
+//! Decides which thread of the host engine computes which tile, and when.
 //!
 //! A job is a batch. It runs in phases, and a phase consists of tiles that any thread may take. A
-//! phase begins when all tiles of the previous phase are done, and a job when the previous job is
-//! done. The ticket, one 64-bit number, says which tile is next: job, phase, tile. A thread takes a
-//! tile by one compare-and-swap on it, without a lock. `done` counts the finished tiles of the
-//! phase. The thread that finishes the last one opens the next phase.
+//! phase begins when all tiles of the previous phase are done. A job begins when the previous job
+//! is done. The ticket is a 64-bit number with the job, phase and tile that come next. A thread
+//! takes a tile by one compare-and-swap on the ticket, without a lock. `done` counts the finished
+//! tiles of the phase. The thread that finishes the last tile opens the next phase.
 //!
 //! The submitting thread computes all tiles that no worker takes. So a job ends even if every
-//! worker sleeps. The submitting thread waits only for tiles that a worker has begun.
+//! worker sleeps. The submitting thread only waits for tiles that a worker has begun.
 //!
-//! A thread without work looks for some for [`SPIN`], or [`SPIN_IN_JOB`] within a job, then sleeps.
-//! A sleeping worker is woken only for a job that was submitted with `wake`, because waking takes
-//! longer than a small job.
+//! A thread without work looks for new work during [`SPIN`], or [`SPIN_IN_JOB`] within a job, and
+//! then sleeps. A job wakes sleeping workers only if it was submitted with `wake`, because waking
+//! takes longer than a small job.
 
 use crate::ir::plan::SLOTS;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The time for which a thread looks for work before it sleeps, while no job is under way. It is
-/// about the time for falling asleep and waking up.
+/// The time for which a thread looks for work before it sleeps, if no job is under way. It is about
+/// the time that falling asleep and waking up take.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// The time for which a thread looks for work while a job is under way. The job's next phase is
-/// near, and falling asleep and waking up between two phases takes longer than most of them.
+/// The time for which a thread looks for work before it sleeps, if a job is under way. The job's
+/// next phase is near. Falling asleep and waking up takes longer than most phases.
 const SPIN_IN_JOB: Duration = Duration::from_micros(500);
 
-/// The widths of the ticket's fields in bits. The tile is in the lowest bits, the job in the
-/// highest.
+/// The widths of the ticket's fields in bits. The tile is in the lowest bits, then come the phase
+/// and the job.
 const TILE_BITS: u32 = 24;
 const PHASE_BITS: u32 = 12;
 const JOB_BITS: u32 = 28;
@@ -41,50 +41,51 @@ pub(super) const MOST_TILES: usize = (1 << TILE_BITS) - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tile {
     pub(super) slot: usize,
-    /// The number of records in the job.
+    /// The number of records in the tile's job.
     pub(super) records: usize,
     pub(super) phase: usize,
     pub(super) tile: usize,
 }
 
-/// The next tile, and the ticket that was read. A thread takes the tile if the ticket is still
-/// unchanged.
+/// A tile that a thread may take, and the ticket that it was read from. The thread gets the tile
+/// only if the ticket has not changed meanwhile.
 struct Claim {
     ticket: u64,
     tile: Tile,
-    /// True if sleeping threads are woken for the tile's job.
+    /// True if the tile's job was submitted with `wake`, so that sleeping threads are woken for it.
     wake: bool,
 }
 
-/// The computation that a job consists of. Jobs differ only in their slot and their number of
+/// The computation of a job. All jobs run the same computation, on another slot and number of
 /// records.
 pub(super) trait Work: Sync {
-    /// The number of phases of a job with `records` records, 1 to [`MOST_PHASES`].
+    /// Returns the number of phases of a job with `records` records, 1 to [`MOST_PHASES`].
     fn phases(&self, records: usize) -> usize;
-    /// The number of tiles in a phase, 1 to [`MOST_TILES`].
+    /// Returns the number of tiles in a phase, 1 to [`MOST_TILES`].
     fn tiles(&self, phase: usize, records: usize) -> usize;
-    /// Computes a tile.
+    /// Computes one tile of a job.
     ///
     /// SAFETY: each tile of a job runs once, after all tiles of earlier phases and jobs.
     unsafe fn run(&self, tile: Tile);
 }
 
-/// The state of all jobs. At most [`SLOTS`] jobs are in flight, all submitted by one thread.
+/// The state of all jobs. One thread submits them, and at most [`SLOTS`] jobs are in flight.
 pub(super) struct Schedule {
     ticket: AtomicU64,
-    /// The number of finished tiles in the ticket's phase.
+    /// The number of finished tiles in the phase that the ticket names.
     done: AtomicU32,
-    /// The number of the next job that is submitted. No job is under way while the ticket has this
-    /// number.
+    /// The number that the next submitted job gets. If the ticket has this number, no job is under
+    /// way.
     submitted: AtomicU32,
-    /// The slot, wake flag and record count of job j, at index j modulo SLOTS.
+    /// The slot, wake flag and record count of each job in flight. Job j is at index j modulo
+    /// SLOTS.
     orders: [AtomicU64; SLOTS],
     quit: AtomicBool,
     lock: Mutex<()>,
-    /// The number of sleeping workers, and the condition that wakes them.
+    /// The number of sleeping workers. The condition `work` wakes them.
     parked: AtomicU32,
     work: Condvar,
-    /// True while the submitting thread sleeps, and the condition that wakes it.
+    /// True while the submitting thread sleeps. The condition `progress` wakes it.
     waiting: AtomicBool,
     progress: Condvar,
 }
@@ -105,7 +106,8 @@ impl Schedule {
         }
     }
 
-    /// Submits a job and returns its number. `wake` wakes sleeping threads for it.
+    /// Submits a job and returns its number. With `wake` true, sleeping workers are woken for the
+    /// job.
     pub(super) fn submit(&self, slot: usize, records: usize, wake: bool) -> u32 {
         let job = self.submitted.load(SeqCst);
         let order = (records as u64) << 16 | u64::from(wake) << 8 | slot as u64;
@@ -118,8 +120,8 @@ impl Schedule {
     }
 
     fn wake(&self) {
-        // A thread that goes to sleep counts itself before it looks for work a last time. So it
-        // either saw this work, or it is counted here.
+        // A thread that goes to sleep first counts itself in `parked`, then looks for work one last
+        // time. So it either sees the new work then, or is counted here and woken.
         if self.parked.load(SeqCst) > 0 {
             drop(self.locked());
             self.work.notify_all();
@@ -137,7 +139,7 @@ impl Schedule {
         self.work.notify_all();
     }
 
-    /// Runs a worker thread until `quit`.
+    /// Runs tiles on a worker thread until `quit` is called.
     pub(super) fn serve(&self, work: &impl Work) {
         self.compute(
             work,
@@ -153,12 +155,12 @@ impl Schedule {
         );
     }
 
-    /// Computes tiles until `job` is complete. Called by the submitting thread.
+    /// Computes tiles until `job` is complete. Only the submitting thread calls this.
     pub(super) fn complete(&self, job: u32, work: &impl Work) {
         let complete = || {
             let at = (self.ticket.load(SeqCst) >> (TILE_BITS + PHASE_BITS)) as u32;
-            // The job is complete if the ticket's job is a later one. Job numbers wrap around, so
-            // the top bit of their difference decides.
+            // The job is complete if the ticket is at a later job. Job numbers wrap around, so the
+            // top bit of their difference decides which is later.
             at.wrapping_sub(job).wrapping_sub(1) << (32 - JOB_BITS) >> 31 == 0
         };
         self.compute(work, complete, || {
@@ -171,8 +173,8 @@ impl Schedule {
         });
     }
 
-    /// Takes and runs tiles until `end` returns true. Calls `sleep` after [`SPIN`] without work, or
-    /// after [`SPIN_IN_JOB`] while a job is under way.
+    /// Takes and runs tiles until `end` returns true. After [`SPIN`] without work it calls `sleep`,
+    /// or after [`SPIN_IN_JOB`] if a job is under way.
     fn compute(&self, work: &impl Work, end: impl Fn() -> bool, sleep: impl Fn()) {
         let mut idle: Option<Instant> = None;
         while !end() {
@@ -192,9 +194,9 @@ impl Schedule {
             let since = *idle.get_or_insert_with(Instant::now);
             let limit = if self.under_way() { SPIN_IN_JOB } else { SPIN };
             if since.elapsed() < limit {
-                // The thread waits before it looks again. A pause instruction on x86 takes as long
-                // as many on other CPUs. The wait must be short, because a step of a single record
-                // takes only a few times longer.
+                // The thread waits a little before it looks again. One pause instruction on x86
+                // takes as long as several on other CPUs. The wait must be short, because a step of
+                // a single record takes only a few times longer.
                 let pauses = if cfg!(target_arch = "x86_64") { 1 } else { 8 };
                 (0..pauses).for_each(|_| std::hint::spin_loop());
             } else {
@@ -204,14 +206,14 @@ impl Schedule {
         }
     }
 
-    /// True if a submitted job is not complete.
+    /// Returns true if a submitted job is not complete yet.
     fn under_way(&self) -> bool {
         let job = (self.ticket.load(SeqCst) >> (TILE_BITS + PHASE_BITS)) as u32;
         job != self.submitted.load(SeqCst)
     }
 
-    /// Returns the next tile, if one is available. It is valid only if the ticket has not changed
-    /// when the tile is taken.
+    /// Returns the next tile, if there is one. The thread can take it only as long as the ticket
+    /// has not changed.
     fn next(&self, work: &impl Work) -> Option<Claim> {
         let ticket = self.ticket.load(SeqCst);
         let job = (ticket >> (TILE_BITS + PHASE_BITS)) as u32;
@@ -219,9 +221,9 @@ impl Schedule {
             return None;
         }
         let order = self.orders[job as usize % SLOTS].load(SeqCst);
-        // A later job may have overwritten the order. Then `work.tiles` below would get this job's
-        // phase with the later job's number of records, for which that phase may not exist. A later
-        // order is stored only after the ticket has left this job.
+        // A later job may have overwritten this job's order. Then `work.tiles` below would get this
+        // job's phase with the later job's number of records, for which that phase may not exist.
+        // The ticket shows it: a later order is stored only after the ticket has left this job.
         if self.ticket.load(SeqCst) != ticket {
             return None;
         }
@@ -236,7 +238,8 @@ impl Schedule {
         there.then_some(Claim { ticket, tile, wake })
     }
 
-    /// Counts a tile as done. The last one of a phase opens the next phase, or the next job.
+    /// Counts a tile as done. After the last tile of a phase, it opens the next phase or the next
+    /// job.
     fn finish(&self, ticket: u64, tile: Tile, wake: bool, work: &impl Work) {
         let tiles = work.tiles(tile.phase, tile.records);
         if self.done.fetch_add(1, SeqCst) as usize + 1 < tiles {
@@ -249,7 +252,7 @@ impl Schedule {
         } else {
             (next(job), 0)
         };
-        // All tiles are taken, so no other thread writes the ticket.
+        // All tiles of this phase are taken, so no other thread writes the ticket.
         self.ticket.store(
             (u64::from(job) << PHASE_BITS | phase as u64) << TILE_BITS,
             SeqCst,
@@ -264,7 +267,7 @@ impl Schedule {
     }
 }
 
-/// Returns the number after `job`.
+/// Returns the job number after `job`. Job numbers wrap around.
 fn next(job: u32) -> u32 {
     (job + 1) & ((1 << JOB_BITS) - 1)
 }
@@ -273,9 +276,9 @@ fn next(job: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Counts the tiles that have run, and checks the order of phases and jobs.
+    /// Work for tests: counts the tiles that have run, and checks the order of phases and jobs.
     struct Log {
-        /// The tiles that have run in each phase of the current job.
+        /// For each phase of the current job, the number of tiles that have run.
         counts: [AtomicU32; 3],
         jobs: AtomicU32,
     }
@@ -320,8 +323,8 @@ mod tests {
         }
     }
 
-    /// Each tile runs once, and phases and jobs run in order. Covers sleeping workers, small and
-    /// large jobs, and job numbers that wrap around.
+    /// Each tile runs once, and phases and jobs run in order. The test covers sleeping workers,
+    /// small and large jobs, and job numbers that wrap around.
     #[test]
     fn tiles_run_once_and_in_order() {
         for threads in [0, 1, 3] {

@@ -1,5 +1,5 @@
-//! Tests of the kernels against float64, on each instruction set of this CPU, and of the team with
-//! different threads and batches.
+//! Tests of the micro-kernels against float64, on each instruction set of this CPU. Also tests the
+//! team of threads with different numbers of threads and records.
 
 use super::buffers::{Operands, Scratch};
 use super::images;
@@ -31,7 +31,8 @@ fn random(seed: &mut u32) -> f32 {
     (*seed >> 8) as f32 / (1 << 24) as f32 - 0.5
 }
 
-/// A layer of random weights in panels, with records. The padding of the common dimension is NaN.
+/// An affine layer with random weights in panels, and records for it. The padding of the common
+/// dimension is NaN, so that reading it shows.
 struct Case {
     panel: usize,
     inputs: usize,
@@ -41,11 +42,11 @@ struct Case {
     biases: Vec<f32>,
     x: Vec<f32>,
     x_stride: usize,
-    /// The weights as halves, if they were rounded to halves.
+    /// The weights in half precision, if they were rounded to it.
     halves: Option<Vec<Half>>,
-    /// The weights as bytes with the scales of the rows, if they were rounded to bytes.
+    /// The weights as bytes, with a quantization scale for each row, if they were rounded to bytes.
     bytes: Option<(Vec<Byte>, Vec<f32>)>,
-    /// The length of the runs that the records' values are scattered in.
+    /// The length of the runs into which each record's values are scattered in memory.
     run: Option<usize>,
 }
 
@@ -55,7 +56,8 @@ impl Case {
         let plain: Vec<f32> = (0..outputs * inputs).map(|_| random(&mut seed)).collect();
         let columns = inputs + 2;
         let layout = Layout::parse(&format!("R_{panel}_1_C")).unwrap();
-        // Padding rows are zero. Padding columns are NaN, so that reading them is noticed.
+        // Padding rows are zero. Padding columns are NaN, so that a kernel that reads them fails
+        // the test.
         let mut rows = vec![f32::NAN; padded * columns];
         for (o, row) in rows.chunks_exact_mut(columns).enumerate() {
             row[..inputs].fill(0.0);
@@ -83,11 +85,11 @@ impl Case {
         }
     }
 
-    /// Rounds the weights to halves and stores them as halves.
+    /// Rounds the weights to half precision, and also stores them as halves.
     fn halved(mut self) -> Case {
         let round = |w: &mut f32| *w = half::to_f32(half::from_f32(*w));
         self.plain.iter_mut().for_each(round);
-        // The NaN in the padding columns becomes 1, because halves of networks are finite.
+        // The NaN in the padding columns becomes 1, because kernels expect finite halves.
         self.weights
             .iter_mut()
             .filter(|w| w.is_nan())
@@ -102,7 +104,7 @@ impl Case {
         self
     }
 
-    /// Rounds the weights to bytes and stores them as bytes.
+    /// Rounds the weights to bytes, and also stores them as bytes with scales.
     fn in_bytes(mut self) -> Case {
         let alike = vec![1.0; self.inputs];
         self.plain
@@ -127,8 +129,8 @@ impl Case {
         self
     }
 
-    /// Computes `rows` for `records` records from `first` on. The result begins as NaN and has
-    /// unused rows after each record.
+    /// Computes the rows `rows` of the layer, for `records` records from `first` on. The result is
+    /// NaN at first, and has unused rows after each record.
     fn run(
         &self,
         kernels: &Kernels,
@@ -140,7 +142,7 @@ impl Case {
         assert!(self.x.len() >= (first + records - 1) * self.x_stride + self.inputs);
         let stride = self.result_stride();
         let mut result = vec![f32::NAN; records * stride];
-        // The runs are scattered in another order with NaN between them.
+        // The runs are scattered in memory in another order, with NaN between them.
         let length = self.run.unwrap_or(self.inputs);
         let runs = self.inputs / length;
         let mut scattered = vec![f32::NAN; records * runs * (length + 1)];
@@ -197,7 +199,8 @@ impl Case {
         self.biases.len() + 5
     }
 
-    /// Returns the float64 result, and the error bound of a sum of `inputs` products.
+    /// Returns element `o` of record `n` in float64, and the error bound for a sum of `inputs`
+    /// products.
     fn expected(&self, activation: Activation, n: usize, o: usize) -> (f64, f64) {
         let products = (0..self.inputs).map(|k| {
             f64::from(self.plain[o * self.inputs + k]) * f64::from(self.x[n * self.x_stride + k])
@@ -208,8 +211,8 @@ impl Case {
     }
 }
 
-/// Covers all panels, 1 to 19 records and odd sizes. Nothing else is written. The results are the
-/// same to the bit beside any records and with any split of the rows.
+/// Covers all panels, 1 to 19 records and odd sizes. The kernels write nothing else. A record's
+/// results are the same to the bit, whatever the other records and the split of the rows.
 #[test]
 fn affine_agrees_with_float64() {
     for kernels in Kernels::all() {
@@ -350,8 +353,8 @@ fn runs_give_what_one_piece_gives() {
     }
 }
 
-/// A batch that exceeds the cache is computed in blocks of the common dimension. Each record's
-/// results equal those of the record alone, to the bit.
+/// If a batch exceeds the cache, it is computed in blocks of the common dimension. Each record's
+/// results equal, to the bit, those of the record alone.
 #[test]
 fn blocks_give_what_one_piece_gives() {
     const RECORDS: usize = 66;
@@ -373,20 +376,20 @@ fn blocks_give_what_one_piece_gives() {
     }
 }
 
-/// An image with NaN around it, and weights for its windows.
+/// An image surrounded by NaN, and weights for the windows of a convolution or depthwise step.
 struct Windowed {
     geometry: Geometry,
-    /// The values, with NaN before, after and between the lines.
+    /// The image's values, with NaN before, after and between its lines.
     image: Vec<f32>,
     outputs: usize,
-    /// The weights: output by (ky, kx, c), or (ky, kx) by channel.
+    /// The weights: for each output by (ky, kx, c), or in a depthwise step (ky, kx) by channel.
     weights: Vec<f32>,
     biases: Vec<f32>,
 }
 
 impl Windowed {
-    /// Draws sizes from `random`; `None` if the window does not fit. `outputs` 0 means a depthwise
-    /// step.
+    /// Draws sizes from `random`. Returns `None` if the window does not fit the image. `outputs` 0
+    /// means a depthwise step.
     fn new(random: &mut dyn FnMut(usize) -> usize, outputs: usize) -> Option<Windowed> {
         let from = Shape {
             c: [1, 2, 3, 5, 16, 19, 80][random(7)],
@@ -419,8 +422,8 @@ impl Windowed {
         )
     }
 
-    /// Makes an image of shape `from` with these windows. The pixels of the result, and those of
-    /// the image of a depthwise step, are whole vectors of `lanes` channels.
+    /// Makes an image of shape `from` with these windows. Pixels of the result consist of whole
+    /// vectors of `lanes` channels. In a depthwise step, so do the image's pixels.
     fn of(
         from: Shape,
         window: Window,
@@ -478,8 +481,8 @@ impl Windowed {
         })
     }
 
-    /// Returns the terms of channel `o` of a result pixel, as values with weights, and the number
-    /// of window elements including the border.
+    /// Returns the terms of channel `o` of a result pixel, as pairs of a value and its weight. Also
+    /// returns the number of window elements inside the image and its border.
     fn terms(&self, o: usize, (y, x): (usize, usize)) -> (Vec<(f64, f64)>, usize) {
         let ((image, from), window) = (self.geometry.input, &self.geometry.window);
         let ((rows, columns), border) = (window.size, window.border);
@@ -513,7 +516,7 @@ impl Windowed {
         (terms, bordered)
     }
 
-    /// Compares all results with `expected`, and the padding with 0.
+    /// Compares all results with `expected`, and the padding channels with 0.
     fn compare(&self, found: &[f32], what: &str, expected: impl Fn(usize, (usize, usize)) -> f64) {
         let (output, to) = self.geometry.output;
         for (y, x) in (0..to.h).flat_map(|y| (0..to.w).map(move |x| (y, x))) {
@@ -531,7 +534,7 @@ impl Windowed {
     }
 }
 
-/// Returns a generator of random numbers below its argument.
+/// Returns a generator of random integers that are below its argument.
 fn below(seed: u32) -> impl FnMut(usize) -> usize {
     let mut seed = seed;
     move |n| {
@@ -540,8 +543,8 @@ fn below(seed: u32) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// Computes convolutions of random sizes in two parts of the pixels. They do not touch more scratch
-/// memory than `scratch` returns.
+/// Computes convolutions of random sizes, each in two parts of its pixels. They must not touch more
+/// scratch memory than `scratch` returns.
 #[test]
 fn convolutions_agree_with_float64() {
     for (seed, kernels) in (0..400).flat_map(|seed| Kernels::all().map(move |k| (seed, k))) {
@@ -573,7 +576,7 @@ fn convolutions_agree_with_float64() {
         let zeros = vec![0.0f32; images::runs(geometry).length];
         let tile = kernels.tile_records;
         let room = images::scratch(geometry, tile);
-        // The table of addresses needs an alignment of 8 bytes.
+        // The table of addresses in the scratch memory needs an alignment of 8 bytes.
         let mut scratch = vec![0u64; room / 2 + 9];
         let canary = 0xfedc_ba98_7654_3210;
         scratch[room.div_ceil(2)..].fill(canary);
@@ -616,8 +619,8 @@ fn convolutions_agree_with_float64() {
     }
 }
 
-/// Computes convolutions of random sizes and borders by tiles, in two parts. They do not touch more
-/// scratch memory than `tiles_scratch` returns.
+/// Computes convolutions of random sizes and borders by Winograd tiles, each in two parts. They
+/// must not touch more scratch memory than `tiles_scratch` returns.
 #[test]
 fn convolutions_by_tiles_agree_with_float64() {
     let able = || Kernels::all().filter_map(|k| Some((k, k.transforms?)));
@@ -705,7 +708,8 @@ fn convolutions_by_tiles_agree_with_float64() {
     }
 }
 
-/// Computes depthwise steps of random sizes. NaN in the padding channels does not change a result.
+/// Computes depthwise steps of random sizes. NaN in the padding channels of the image must not
+/// change a result.
 #[test]
 fn windows_agree_with_float64() {
     use WindowOp::{Max, Mean, PaddedMean, Products};
@@ -736,12 +740,13 @@ fn windows_agree_with_float64() {
                     images::windows(&kernels, op, arrays, geometry, finish, lines, operands)
                 };
             }
-            // Padding is zero where the activation leaves zero.
+            // Padding channels are zero if the activation of zero is zero. For others, the test
+            // clears them.
             if activation.apply(0.0) != 0.0 {
                 let pixels = result.chunks_exact_mut(output.pixel);
                 pixels.for_each(|p| p[to.c..].fill(0.0));
             }
-            // For a window with nothing but border the mean is NaN and the maximum −∞.
+            // For a window with no element inside the image, the mean is NaN and the maximum −∞.
             let empty = |at| matches!(case.terms(0, at), (terms, _) if terms.is_empty());
             let pixels = (0..to.h).flat_map(|y| (0..to.w).map(move |x| (y, x)));
             if op != Products && pixels.clone().any(empty) {
@@ -769,10 +774,10 @@ fn windows_agree_with_float64() {
     }
 }
 
-/// Each window's sum adds its products by rows, then by columns, on every instruction set. A mean
-/// adds up the sums of its rows. So no result depends on how many pixels or lines are computed
-/// together. Overflows, infinities and NaN in a window become NaN. Wide lines share weights along
-/// the line, and narrow images across lines.
+/// A window's sum adds its products by rows, then by columns, on every instruction set. A mean adds
+/// up the sums of its rows. So no result depends on how many pixels or lines are computed together.
+/// Overflows, infinities and NaN in a window must give NaN. The widths cover lines that share
+/// weights along the line, and narrow images that share them across lines.
 #[test]
 fn windows_add_in_order() {
     use WindowOp::{Max, Mean, PaddedMean, Products};
@@ -881,7 +886,7 @@ fn windows_add_in_order() {
     }
 }
 
-/// The element-wise operations give the results of single floats, also in place.
+/// Element-wise operations on vectors give the results of single floats, also in place.
 #[test]
 fn values_are_combined_one_by_one() {
     for kernels in Kernels::all() {
@@ -914,8 +919,8 @@ fn values_are_combined_one_by_one() {
     }
 }
 
-/// Pixels are sums over taps, to the bit in this order. A single tap of weight 1 copies any number,
-/// and padding becomes 0. Lines outside of the range are not written.
+/// Resampled pixels are sums over taps, to the bit in this order. A single tap of weight 1 copies
+/// any number, and padding becomes 0. Lines outside the range are not written.
 #[test]
 fn pixels_are_resampled_by_their_taps() {
     let tap = |position, weight| Tap { position, weight };
@@ -972,8 +977,9 @@ fn pixels_are_resampled_by_their_taps() {
     }
 }
 
-/// Returns the product of queries and keys, or of shares and values, of attention between `tokens`
-/// tokens. The heads of a token stand side by side, and so do its queries, keys and values.
+/// Returns one of the two products in attention between `tokens` tokens: of queries and keys if
+/// `scores`, else of shares and values. In memory, the heads of a token are side by side, and so
+/// are its queries, keys and values.
 fn of_heads(heads: usize, tokens: usize, size: usize, scores: bool) -> Product {
     let all = heads * size;
     let parts = |first, token| Strides {
@@ -998,7 +1004,7 @@ fn of_heads(heads: usize, tokens: usize, size: usize, scores: bool) -> Product {
     }
 }
 
-/// The operands of a product with its result, and memory for its computation.
+/// The operands of a product, its result, and the scratch memory for computing it.
 struct ProductCase {
     product: Product,
     a: Vec<f32>,
@@ -1019,7 +1025,7 @@ impl ProductCase {
             product,
             a: numbers(first),
             b: numbers(second),
-            // A packed group and the rows behind it begin on no boundary.
+            // Neither the packed group nor the rows behind it begin at an aligned address.
             room: vec![f32::NAN; product::scratch(&product, lanes)],
             zeros: vec![0.0; product::padded_columns(&product, lanes)],
             result: vec![7.0; rows + 16],
@@ -1048,7 +1054,7 @@ impl ProductCase {
     }
 }
 
-/// Products agree with float64 for any strides and sizes, computed at once or in parts.
+/// Products of two values agree with float64 for various strides and sizes, computed in two parts.
 #[test]
 fn products_of_values_agree_with_float64() {
     let plain = |of: [usize; 3], first| Strides {
@@ -1098,8 +1104,8 @@ fn products_of_values_agree_with_float64() {
     }
 }
 
-/// The transforms of tiles give the results of single floats, and write nothing else. What is not
-/// finite becomes NaN in the pixels that it reaches.
+/// The Winograd transforms give the results of single floats, and write nothing else. A value that
+/// is not finite makes all pixels NaN that it contributes to.
 #[test]
 fn transforms_add_in_order() {
     let spread = |x: [f32; 4]| [x[0] - x[2], x[1] + x[2], x[2] - x[1], x[1] - x[3]];
@@ -1115,7 +1121,7 @@ fn transforms_add_in_order() {
         let channels = kernels.lanes * (1 + draw(4));
         let (pixel, apart) = (channels + draw(3), channels + draw(5));
         let line = 4 * pixel + draw(9);
-        // Sums of random numbers are exact, those of their products are rounded.
+        // Sums of random numbers would be exact. Sums of their products are rounded.
         let mut value = || random(&mut seed) * random(&mut seed);
         let mut values: Vec<f32> = (0..16 * line).map(|_| value()).collect();
         let mut found = vec![123.0f32; 16 * apart];
@@ -1182,7 +1188,7 @@ fn transforms_add_in_order() {
     }
 }
 
-/// A·I = A, to the bit.
+/// The product of a matrix A with the identity is A, to the bit.
 #[test]
 fn the_identity_gives_the_weights() {
     for kernels in Kernels::all() {
@@ -1229,7 +1235,7 @@ fn activations_are_within_their_bound() {
             (Activation::Sigmoid, 2e-7),
             (Activation::Relu, exact),
             (Activation::Tanh, 2e-7),
-            // A quarter of a subnormal number is rounded.
+            // A quarter of a subnormal number (LeakyReLU) is rounded.
             (Activation::ALL[3], exact.max(1e-45)),
             (Activation::ALL[4], exact),
             (Activation::ALL[5], 2e-7),
@@ -1244,7 +1250,8 @@ fn activations_are_within_their_bound() {
             let found = activate(&kernels, activation, &values);
             let worst = values.iter().zip(&found).map(|(&x, &y)| {
                 let expected = activation.apply(f64::from(x));
-                // Large values are rounded like all floats.
+                // Errors of large results are relative to the result, because all floats are
+                // rounded.
                 let size = if activation.own_error() > 0.0 {
                     expected.abs().max(1.0)
                 } else {
@@ -1265,7 +1272,7 @@ fn activations_are_within_their_bound() {
     }
 }
 
-/// Functions of mathematics are those of float64, rounded. Infinities become NaN.
+/// Mathematical functions give the float64 result, rounded to f32 once. Infinities become NaN.
 #[test]
 fn functions_of_mathematics_are_rounded_once() {
     let values = [
@@ -1299,7 +1306,8 @@ fn functions_of_mathematics_are_rounded_once() {
     }
 }
 
-/// An overflow is not finite after any activation. Neither is a last sum that overflows.
+/// No activation turns an overflow into a finite value, not even if the last term of a sum
+/// overflows.
 #[test]
 fn an_overflow_stays_visible() {
     for kernels in Kernels::all() {
@@ -1318,7 +1326,8 @@ fn an_overflow_stays_visible() {
             assert_eq!(finite, values.map(f32::is_finite), "{} {a:?}", kernels.name);
             for sign in [1.0, -1.0] {
                 let mut case = Case::new(16, 20, 9, 10, 3);
-                // Row 7 of record 4 sums up to ±8e38. All other sums are finite.
+                // The sum in row 7 of record 4 is ±8e38, which overflows. All other sums are
+                // finite.
                 for k in 0..9 {
                     case.weights[k * 16 + 7] = 2.0;
                     case.x[4 * case.x_stride + k] = sign * 4.5e37;
@@ -1360,7 +1369,7 @@ fn nan_stays_nan() {
 }
 
 /// A record's scores and class are the same to the bit with any number of threads. They depend
-/// neither on the batch, nor on the slot, nor on the other slot in flight.
+/// neither on the batch, nor on the slot, nor on a batch in the other slot.
 #[test]
 fn threads_and_batches_do_not_change_a_record() {
     let sizes = [300usize, 1100, 900, 40, 10];
@@ -1444,7 +1453,7 @@ fn threads_and_batches_do_not_change_a_record() {
         let mut flying: Option<(usize, usize, usize)> = None;
         let (mut first, mut slot) = (0, 0);
         while first < 100 || flying.is_some() {
-            // Partial batches of all sizes.
+            // Submits partial batches of many sizes.
             let records = (100 - first).min(1 + (first * 5 + batch - 1) % batch);
             let next = (records > 0).then_some((slot, first, records));
             if records > 0 {

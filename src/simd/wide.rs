@@ -1,19 +1,19 @@
-//! Runs safe code in a copy that is compiled for AVX, if this CPU has it.
+//! Runs safe code in a copy that is compiled for AVX, if the CPU has AVX.
 //!
-//! `build.rs` also compiles this file, but not the rest of the folder `simd`. So the file is a
-//! module of its own, `crate::wide`, and uses nothing of `simd`.
+//! `build.rs` also compiles this file, but not the rest of the folder `simd`. So the file is the
+//! separate module `crate::wide`, and uses nothing of `simd`.
 #![allow(unsafe_code)]
 
-/// Code that [`widest`] compiles twice, with and without AVX. It is a trait instead of a closure
-/// because only a method can be made to be inlined. The technique is that of the crates
-/// `multiversion` and `pulp`.
+/// Work that [`widest`] compiles twice, with and without AVX. It is a trait because a method can be
+/// marked for inlining and a closure cannot. The crates `multiversion` and `pulp` use the same
+/// technique.
 pub(crate) trait WideWork {
-    /// Does the work. It must be `#[inline(always)]`, as must be the functions that it calls.
+    /// Runs the work. This method and all functions that it calls must be `#[inline(always)]`.
     fn run(self);
 }
 
-/// Does `work`, with AVX if this CPU has it. The results are the same to the bit with and without:
-/// neither code fuses a product with a sum.
+/// Runs `work`, with AVX if this CPU has it. The results are the same to the bit with and without
+/// AVX, because neither copy fuses a product with a sum.
 pub(crate) fn widest(work: impl WideWork) {
     #[cfg(target_arch = "x86_64")]
     {

@@ -86,8 +86,8 @@ fn copy_floats(bytes: &[u8], values: &mut [f32]) -> Result<(), usize> {
     first.map_or(Ok(()), Err)
 }
 
-/// Returns the element type that `code`, the third byte of an idx file, stands for. `None` for
-/// other codes.
+/// Returns the element type of an idx file, whose third byte is `code`. `None` if `code` stands for
+/// no type.
 pub(super) fn idx_type(code: u8) -> Option<Dtype> {
     Some(match code {
         0x08 => Dtype::U1,
@@ -172,13 +172,14 @@ impl Binary {
             match buffer.more().map_err(|e| context.io(e))? {
                 More::Read => {}
                 More::NotReady => return Ok(Next::Idle),
-                // `Full` does not occur here, because the buffer has room for any record.
+                // `Full` does not occur here, because the buffer has room for any record of this
+                // shape.
                 More::Ended | More::Full => return self.end(buffer, context),
             }
         }
     }
 
-    /// Returns [`Next::End`] if the input may end after what was read, or else the error.
+    /// Returns [`Next::End`] if the input may end at this point, or else the error.
     pub(super) fn end<S: Source>(
         &self,
         buffer: &ReadBuffer<S>,
@@ -213,7 +214,7 @@ impl Binary {
         }
     }
 
-    /// Reads the header. Returns false if more of its bytes are needed.
+    /// Reads the header. Returns false if more bytes of the header must be read first.
     pub(super) fn header<S: Source>(
         &mut self,
         buffer: &mut ReadBuffer<S>,
@@ -291,16 +292,16 @@ fn idx_header(bytes: &[u8]) -> Result<Option<Header>, String> {
     }))
 }
 
-/// Returns true if `bytes` begin with an idx header whose sizes fit records of `width` numbers.
-/// Raw records hardly ever do.
+/// Returns true if `bytes` begin with an idx header whose sizes fit records of `width` numbers. Raw
+/// records hardly ever begin like this.
 pub(super) fn is_idx_of(bytes: &[u8], width: usize) -> bool {
     idx_header(bytes).ok().flatten().is_some_and(|header| {
         header.shape.len() > 1 && count(&header.shape, width, BinaryFormat::Idx).is_ok()
     })
 }
 
-/// Returns the number of records in an array of these sizes. An npy array of `width` numbers is one
-/// record, also without an axis for records.
+/// Returns the number of records in an array with these sizes of its axes. An npy array of `width`
+/// numbers is one record, even if it has no axis for records.
 fn count(sizes: &[usize], width: usize, kind: BinaryFormat) -> Result<u64, String> {
     let product = |sizes: &[usize]| sizes.iter().try_fold(1usize, |n, &s| n.checked_mul(s));
     if let [first, rest @ ..] = sizes {

@@ -6,7 +6,8 @@ use std::io;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// A buffer of bytes that were read from a source. `data[start..end]` is not yet used.
+/// A buffer of bytes that were read from a source. `data[start..end]` holds the bytes that no
+/// reader has consumed.
 pub(super) struct ReadBuffer<S> {
     source: S,
     data: Box<[u8]>,
@@ -14,8 +15,8 @@ pub(super) struct ReadBuffer<S> {
     end: usize,
     /// The place in `data` of the record that was found last. It stays valid until the next read.
     record: Range<usize>,
-    /// The place in `data` of that record's key. The key is the fields that are copied to the
-    /// answer, with a comma after each.
+    /// The place in `data` of the key of the record that was found last. The key is the fields that
+    /// are copied to the answer, with a comma after each.
     key: Range<usize>,
     ended: bool,
     timed: bool,
@@ -53,7 +54,7 @@ impl<S: Source> ReadBuffer<S> {
         }
     }
 
-    /// Replaces the source, and drops the bytes that were not used.
+    /// Replaces the source, and drops the bytes that no reader has consumed.
     pub(super) fn reopen(&mut self, source: S) {
         self.source = source;
         (self.start, self.end, self.ended) = (0, 0, false);
@@ -65,8 +66,8 @@ impl<S: Source> ReadBuffer<S> {
         self.track = track;
     }
 
-    /// Returns the time spent in reads since the last call of this. Waiting for input is not
-    /// included.
+    /// Returns the time spent in reads since the last call of this function. Waiting for input is
+    /// not included.
     pub(super) fn take_read_time(&mut self) -> Duration {
         std::mem::take(&mut self.read_time)
     }
@@ -116,7 +117,8 @@ impl<S: Source> ReadBuffer<S> {
         self.ended
     }
 
-    /// Reads more bytes behind those that are there, unless that would have to wait.
+    /// Reads more bytes from the source, and appends them to the bytes in the buffer. Reads nothing
+    /// if the read would have to wait.
     pub(super) fn more(&mut self) -> io::Result<More> {
         if self.ended {
             return Ok(More::Ended);

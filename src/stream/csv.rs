@@ -19,13 +19,14 @@ const SHOWN: usize = 32;
 
 /// A reader of records that are lines of text.
 pub(super) struct Csv {
-    /// The number of bytes of a byte order mark that is not skipped yet.
+    /// The number of bytes of a byte order mark at the start of the input that must still be
+    /// skipped.
     mark: usize,
     /// The number of lines read so far.
     line: u64,
     /// True once the first line that is not blank was read. Only that line may be a header.
     begun: bool,
-    /// The number of bytes of the unfinished line in which there is no line end. They are not
+    /// The number of bytes of the unfinished line that were searched for a line end. They are not
     /// searched again.
     searched: usize,
     /// True if the unfinished line does not fit into the buffer. The rest of the line is skipped.
@@ -175,8 +176,8 @@ fn line(bytes: &[u8]) -> &[u8] {
     bytes.strip_suffix(b"\r").unwrap_or(bytes)
 }
 
-/// Returns the length of the first `fields` fields of a line, with the comma behind each. `None` if
-/// no field follows them.
+/// Returns the length of the first `fields` fields of a line, with the comma after each. `None` if
+/// no field follows these fields.
 fn key(line: &[u8], fields: usize) -> Option<usize> {
     let last = fields.checked_sub(1);
     let end = last.map_or(Some(0), |last| {
@@ -211,7 +212,7 @@ fn skip_blanks(line: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Decodes the numbers of a line into `values`, with the transform of `coding`.
+/// Decodes the numbers of a line into `values`, and applies the transform of `coding`.
 pub(super) fn decode(line: &[u8], coding: &Coding, values: &mut [f32]) -> Result<(), Mistake> {
     if coding.plain() {
         numbers(line, coding, values, |_, x: f32| x)
@@ -220,8 +221,8 @@ pub(super) fn decode(line: &[u8], coding: &Coding, values: &mut [f32]) -> Result
     }
 }
 
-/// Decodes the numbers of a line into `values`, without the transform. `spare` is scratch memory of
-/// the same length.
+/// Decodes the numbers of a line into `values`, without the transform of `coding`. `spare` is
+/// scratch memory of the same length.
 pub(super) fn decode_raw(
     line: &[u8],
     coding: &Coding,
@@ -236,12 +237,12 @@ pub(super) fn decode_raw(
     })
 }
 
-/// The number of fields that are read one by one behind a run that vector code has read. Then
-/// vector code, which reads only runs of short whole numbers, is tried again.
+/// After vector code has read a run of fields, this number of fields is read one by one. Then
+/// vector code is tried again. It reads only runs of short whole numbers.
 const ONE_BY_ONE: usize = 32;
 
-/// Decodes the fields of a line into `values`. Any other count of fields is a mistake.
-/// `scaled(i, x)` transforms number `i`.
+/// Decodes the fields of a line into `values`. The line must have exactly as many fields as
+/// `values`. `scaled(i, x)` transforms number `i`, which is `x`.
 #[inline(always)]
 fn numbers<N: Number>(
     line: &[u8],
@@ -288,7 +289,7 @@ fn numbers<N: Number>(
         };
         values[i] = finite(i, scaled(i, value))?;
         i += 1;
-        // Skips the comma. Behind the last field, `at` is now beyond the line's end, so no field
+        // Skips the comma. After the last field, `at` is now beyond the line's end, so no field
         // follows.
         at = end + 1;
     }
@@ -307,7 +308,7 @@ fn finite(i: usize, x: f32) -> Result<f32, Mistake> {
     }
 }
 
-/// A field of a line, between commas that are not inside quotes.
+/// A field of a line, between commas. Commas inside quotes do not end a field.
 pub(super) struct CsvField<'a> {
     /// The text of the field without blanks and quotes around it.
     content: &'a [u8],
@@ -316,8 +317,8 @@ pub(super) struct CsvField<'a> {
 }
 
 impl<'a> CsvField<'a> {
-    /// Returns the field that starts at `at`. A field with wrong quotes ends at the next comma and
-    /// keeps its quotes.
+    /// Returns the field that starts at position `at` of a line. A field with wrong quotes ends at
+    /// the next comma and keeps its quotes.
     fn at(line: &'a [u8], at: usize) -> Self {
         let start = skip_blanks(line, at);
         if line.get(start) == Some(&b'"') {
@@ -379,8 +380,8 @@ const MISSING: [&[u8]; 8] = [
     b"na", b"n/a", b"nan", b"null", b"none", b"nil", b"?", b"inf",
 ];
 
-/// Returns true if the first line is a header. It is one in either of two cases, unless it is
-/// binary:
+/// Returns true if the first line is a header. A line that is not binary is a header in either of
+/// two cases:
 ///
 /// - One of its fields is the name of a feature and no number. The build refuses networks whose
 ///   features are all numbers.
@@ -398,8 +399,8 @@ fn is_header(line: &[u8], features: &[Cow<'_, str>]) -> bool {
     !is_binary(line) && (CsvField::all(line).any(named) || unnumbered())
 }
 
-/// Checks that a header has as many fields as a record has numbers, and that they are the names of
-/// the features.
+/// Checks that a header has as many fields as a record has numbers. If the features have names, the
+/// fields must be these names.
 fn check_header(line: &[u8], shape: &InputShape<'_>) -> Result<(), Mistake> {
     let mut found = 0;
     for field in CsvField::all(line) {
@@ -421,7 +422,7 @@ fn check_header(line: &[u8], shape: &InputShape<'_>) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// A mistake in a line. Its message is made only if it is printed.
+/// A mistake in a line. Its message is made only when it is printed.
 pub(super) struct Mistake {
     /// The number of the wrong field, from 1. Key fields do not count.
     field: usize,
@@ -455,8 +456,9 @@ impl Mistake {
         }
     }
 
-    /// Returns the message about this mistake. `plain`: numbers are not transformed. `rows`: the
-    /// line is a row of a time series. `keys`: the number of key fields in front of `line`.
+    /// Returns the message about this mistake. `plain` is true if numbers are not transformed.
+    /// `rows` is set if the line is a row of a time series. `keys` is the number of key fields in
+    /// front of `line`.
     #[cold]
     fn message(
         &self,
@@ -522,8 +524,8 @@ impl Mistake {
     }
 }
 
-/// Returns the end of a message about a wrong count of numbers. It names the key fields, which do
-/// not count. Empty without key fields.
+/// Returns the end of a message about a wrong count of numbers. It says that the key fields are not
+/// counted. Empty without key fields.
 fn of_keys(keys: usize) -> String {
     match keys {
         0 => String::new(),
@@ -534,8 +536,8 @@ fn of_keys(keys: usize) -> String {
     }
 }
 
-/// Returns a hint if a header has all features, but in another order or behind other columns.
-/// Otherwise an empty text.
+/// Returns a hint if a header has the names of all features, but in another order or after other
+/// columns. Otherwise returns an empty text.
 fn other_names(names: &[Cow<'_, str>], features: &[Cow<'_, str>], keys: usize) -> String {
     let sorted = |names: &[Cow<'_, str>]| {
         let mut names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
@@ -584,7 +586,7 @@ fn not_finite(text: &str, found: &str, plain: bool) -> String {
 }
 
 /// Returns a hint if the line is binary, or if its numbers are not separated by commas. Otherwise
-/// an empty text.
+/// returns an empty text.
 fn advice(line: &[u8], what: MistakeKind, width: usize) -> &'static str {
     if is_binary(line) {
         return BINARY;

@@ -1,6 +1,6 @@
 //! Writes the shortest decimals of floats. Arithmetic in f64 finds them in less than half of the
-//! standard library's time, which counts for networks with thousands of scores a record. Floats
-//! that it cannot decide are left to the standard library.
+//! standard library's time, which counts for networks with thousands of scores a record. If f64 is
+//! not exact enough to find the text of a float, the standard library writes it.
 
 /// Powers of ten. All are exact.
 const POWERS: [f64; 23] = [
@@ -8,14 +8,14 @@ const POWERS: [f64; 23] = [
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
-/// The lowest decimal exponent of a text without an exponent.
+/// Numbers with a lower decimal exponent are written with an exponent.
 const PLAIN: i32 = -5;
 
 /// The powers of ten from 10^0 down to 10^-8, rounded to f64.
 const PARTS: [f64; 9] = [1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8];
 
-/// More than the rounding errors of this module's numbers below 1e9, where neighbouring f64 are
-/// 1.2e-7 apart. A comparison that is closer than this decides nothing.
+/// This is more than the rounding errors of this module's numbers. They are below 1e9, where
+/// neighbouring f64 are 1.2e-7 apart. A comparison that is closer than this decides nothing.
 const UNSURE: f64 = 1e-6;
 
 /// Appends the shortest text that reads back as `x`, the nearest one if there are several. Numbers
@@ -27,7 +27,8 @@ const UNSURE: f64 = 1e-6;
 /// middles.
 pub(super) fn append(b: &mut Vec<u8>, x: f32) -> bool {
     let size = x.abs();
-    // The two neighbours of a power of two are at different distances, which `room` cannot express.
+    // A power of two is not equally far from its two neighbours, but `room` holds one distance for
+    // both.
     if !(1.1e-14..1e9).contains(&size) || size.to_bits() & 0x7f_ffff == 0 {
         return false;
     }
@@ -61,7 +62,7 @@ pub(super) fn append(b: &mut Vec<u8>, x: f32) -> bool {
     true
 }
 
-/// Returns 10^`exponent`, rounded to f64. That is exact enough to compare a float with it.
+/// Returns 10^`exponent`, rounded to f64. The result is exact enough to compare a float with it.
 fn power(exponent: i32) -> f64 {
     match usize::try_from(exponent) {
         Ok(n) => POWERS[n],
@@ -92,11 +93,11 @@ fn shortest(scaled: f64, room: f64) -> Option<(u32, usize)> {
     found.filter(|&(number, cut)| f64::from(number) < POWERS[9 - cut])
 }
 
-/// Writes `number`, which has `digits` digits, into `text`, which is filled with the character `0`.
-/// The first digit counts 10^`exponent`. Returns the length of the written text.
+/// Writes `number`, which has `digits` digits, into `text`, which holds only characters `0`. The
+/// first digit counts 10^`exponent`. Returns the length of the written text.
 fn write(text: &mut [u8], mut number: u32, digits: usize, exponent: i32) -> usize {
-    // Digits that all stand on one side of the point are written in place. If the point is among
-    // them, all are written one place late, and those before the point move forward.
+    // If all digits stand on one side of the point, they are written in place. If the point is
+    // among them, all are written one place late, and those before the point then move forward.
     let whole = usize::try_from(exponent + 1).unwrap_or(0);
     let first = match whole {
         0 => 2 + (-1 - exponent) as usize,

@@ -1,15 +1,15 @@
 //! Detects the format of an input by its first bytes. Also detects files that are passed by
 //! mistake.
 //!
-//! A function that returns an `Option` gives `None` if it needs more bytes to decide. If `ended` is
-//! true, no more bytes will come.
+//! A function that returns an `Option` returns `None` if it needs more bytes to decide. If `ended`
+//! is true, no more bytes will come, so it must decide.
 
 use super::binary::{self, BinaryFormat};
 use super::reader::Format;
 use crate::ir::npy;
 use std::fmt;
 
-/// The beginning of an input: its format, or a file that is passed by mistake.
+/// The result of detection: the input's format, or the kind of a file that is passed by mistake.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// Text, after a byte order mark of `mark` bytes.
@@ -20,7 +20,7 @@ pub(super) enum Start {
     Foreign(ForeignFile),
 }
 
-/// Files that people pass by mistake.
+/// Kinds of files that people pass by mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ForeignFile {
     Gzip,
@@ -40,7 +40,7 @@ const GZIP: &[u8] = b"\x1f\x8b";
 const UTF16: [&[u8]; 2] = [b"\xff\xfe", b"\xfe\xff"];
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The first bytes of foreign files. Text never begins like this, and raw records hardly ever do.
+/// The first bytes of foreign files. Text never begins with them, and raw records hardly ever do.
 const FOREIGN: [(&[u8], ForeignFile); 16] = [
     (b"PK\x03\x04", ForeignFile::Zip),
     (b"\xfd7zXZ\0", ForeignFile::Packed("xz", "xz -dc")),
@@ -61,8 +61,8 @@ const FOREIGN: [(&[u8], ForeignFile); 16] = [
 ];
 
 impl ForeignFile {
-    /// Returns the message that refuses `file`. `format` is the option with which the unpacked file
-    /// can be read.
+    /// Returns the message that refuses `file`. `format` is the command-line option with which the
+    /// unpacked file can be read.
     pub(super) fn advice(self, file: impl fmt::Display, format: &str) -> String {
         let next = format!("| mortonnet{format}");
         match self {
@@ -96,7 +96,7 @@ impl ForeignFile {
     }
 }
 
-/// Returns true if `bytes` start with `magic`. `None` if more bytes are needed to tell.
+/// Returns true if `bytes` start with `magic`. Returns `None` if more bytes are needed to tell.
 fn starts(bytes: &[u8], magic: &[u8], ended: bool) -> Option<bool> {
     let n = bytes.len().min(magic.len());
     if bytes[..n] != magic[..n] || (n < magic.len() && ended) {
@@ -106,8 +106,8 @@ fn starts(bytes: &[u8], magic: &[u8], ended: bool) -> Option<bool> {
     }
 }
 
-/// Returns the kind of file in `table` whose first bytes `bytes` begin with. `Some(None)` if there
-/// is no such kind, `None` if more bytes are needed to tell.
+/// Returns the kind of file in `table` with whose first bytes `bytes` begin. Returns `Some(None)`
+/// if there is no such kind, and `None` if more bytes are needed to tell.
 fn one_of(
     table: &[(&[u8], ForeignFile)],
     bytes: &[u8],
@@ -133,8 +133,8 @@ fn foreign(bytes: &[u8], ended: bool) -> Option<Option<ForeignFile>> {
     }
 }
 
-/// Detects the beginning of an input. `format` is the format that the user has named. `width` is
-/// the count of numbers of a record.
+/// Detects the format of an input from its first bytes, or that it is a foreign file. `format` is
+/// the format that the user has named. `width` is the count of numbers of a record.
 pub(super) fn start(
     bytes: &[u8],
     ended: bool,
@@ -149,11 +149,11 @@ pub(super) fn start(
     }
 }
 
-/// Detects if an input is raw records of `width` numbers or another file. Decides after the first
-/// record at the latest and ignores bytes behind it, so that the decision does not depend on how
-/// fast they come.
+/// Tells raw records of `width` numbers from another file. Looks at the first record only and
+/// ignores later bytes, so that the decision does not depend on how fast they come.
 fn raw(bytes: &[u8], ended: bool, kind: BinaryFormat, width: usize) -> Option<Start> {
-    // All three fixed bytes of gzip, because a raw record may well begin with the first two.
+    // These are all three fixed bytes of gzip, because a raw record may well begin with the first
+    // two.
     const HEADED: [(&[u8], ForeignFile); 2] = [
         (b"\x1f\x8b\x08", ForeignFile::Gzip),
         (npy::MAGIC, ForeignFile::Headed("an npy")),
@@ -188,7 +188,8 @@ fn text(bytes: &[u8], ended: bool) -> Option<Start> {
     Some(Start::Text { mark })
 }
 
-/// Detects the beginning of an input that the user says is csv, npy or idx. It may be another file.
+/// Detects the format of an input that the user says is csv, npy or idx. It may still be a foreign
+/// file.
 fn known(bytes: &[u8], ended: bool, format: Format) -> Option<Start> {
     let kind = match format {
         Format::Npy => BinaryFormat::Npy,
@@ -253,8 +254,8 @@ mod tests {
         }
     }
 
-    /// A file with a magic number is not taken for raw records. A whole record does not wait for
-    /// more bytes.
+    /// A file with a magic number is not taken for raw records. When a whole record has come, the
+    /// decision waits for no more bytes.
     #[test]
     fn raw_records_are_told_from_files() {
         let idx = b"\0\0\x08\x03\0\0\0\x05\0\0\0\x04\0\0\0\x04rest";
@@ -294,7 +295,7 @@ mod tests {
             raw(b"\x89PN", false, BinaryFormat::U8, 3),
             Some(Start::Binary(BinaryFormat::U8))
         );
-        // Bytes behind the first record do not matter, because they may come later.
+        // Bytes after the first record do not matter, because they may come later.
         assert_eq!(
             raw(b"RIFF....", false, BinaryFormat::U8, 3),
             Some(Start::Binary(BinaryFormat::U8))

@@ -24,11 +24,11 @@ const IDX_LABELS: &[u8] = &[0, 0, 8, 1];
 pub(crate) struct ExpectedClasses {
     place: String,
     classes: Classes,
-    /// How the names in the file were read, as labels or as indices. `None` if nothing else can
-    /// have been meant, for example if every numeric label is the index of its class.
+    /// The way in which the class names in the file were read, as labels or as indices. `None` if
+    /// only one way was possible, for example if every numeric label is the index of its class.
     reading: Option<NameReading>,
-    /// The classes if the names are read as indices. Set only if `reading` is, and all names can be
-    /// read both as labels and as indices.
+    /// The classes of the file if its names are read as indices. Set only if `reading` is set, and
+    /// if all names can be read both as labels and as indices.
     otherwise: Option<Vec<u32>>,
     right: u64,
     right_otherwise: u64,
@@ -45,7 +45,7 @@ pub(crate) enum NameReading {
 #[derive(Debug)]
 enum Classes {
     One(Vec<u32>),
-    /// The classes of each record of a `Multilabel` network, in rising order.
+    /// The classes of each record of a `Multilabel` network, in ascending order.
     Sets(Vec<Box<[u32]>>),
 }
 
@@ -55,11 +55,11 @@ pub(crate) struct Accuracy {
     /// The number of records with the expected class.
     pub(crate) right: u64,
     pub(crate) total: u64,
-    /// How the names in the file were read, as labels or as indices. `None` if nothing else can
-    /// have been meant, for example if every numeric label is the index of its class.
+    /// The way in which the class names in the file were read, as labels or as indices. `None` if
+    /// only one way was possible, for example if every numeric label is the index of its class.
     pub(crate) reading: Option<NameReading>,
-    /// The number of records with the expected class if the names are read as indices. Set only if
-    /// all names can be read both as labels and as indices.
+    /// The number of records with the expected class if the file's names are read as indices. Set
+    /// only if all names can be read both as labels and as indices.
     pub(crate) right_otherwise: Option<u64>,
 }
 
@@ -99,7 +99,7 @@ impl fmt::Display for Accuracy {
 
 impl ExpectedClasses {
     /// Reads a file with one class (index or label) on each line, or an idx file of labels. For
-    /// `Multilabel` a line has any number of classes with commas between them.
+    /// `Multilabel` networks a line has any number of classes with commas between them.
     ///
     /// If all names are labels, they are read as labels, even if they look like indices.
     pub(crate) fn read(path: &Path, spec: &OutputSpec<'_>) -> Result<Self, Error> {
@@ -159,7 +159,7 @@ impl ExpectedClasses {
         })
     }
 
-    /// Compares the prediction for the next record with the file.
+    /// Compares the prediction for the next record with the file's class.
     pub(crate) fn check(&mut self, verdict: Prediction<'_>) {
         let i = self.seen as usize;
         let right = match (&self.classes, verdict) {
@@ -174,7 +174,7 @@ impl ExpectedClasses {
         self.seen += 1;
     }
 
-    /// Returns the result of the comparison. Returns an error if the run had more or fewer records
+    /// Returns the result of the comparison. It is an error if the run had more or fewer records
     /// than the file.
     pub(crate) fn finish(&self) -> Result<Accuracy, Error> {
         let expected = match &self.classes {
@@ -194,7 +194,7 @@ impl ExpectedClasses {
 
 /// Reads a whole file of expected classes. Because the file may be a device without an end, reading
 /// stops after a zero byte in text, or after more idx labels than announced. The parser refuses
-/// both.
+/// both mistakes.
 fn contents(mut file: impl Read) -> io::Result<Vec<u8>> {
     const PIECE: u64 = 1 << 16;
     let mut bytes = Vec::new();
@@ -205,7 +205,8 @@ fn contents(mut file: impl Read) -> io::Result<Vec<u8>> {
             .strip_prefix(IDX_LABELS)
             .and_then(|rest| rest.first_chunk::<4>())
         {
-            // One label more than announced is read, because that is already a mistake.
+            // One label more than announced is read, because the parser then sees that there are
+            // too many.
             Some(count) => bytes.len() > IDX_LABELS.len() + 4 + u32::from_be_bytes(*count) as usize,
             None => bytes[from..].contains(&0),
         };
@@ -250,7 +251,7 @@ fn same_length(place: &str, expected: usize, found: u64) -> Result<(), Error> {
     )))
 }
 
-/// Returns true if some label is a whole number other than the index of its class.
+/// Returns true if some label is a whole number that is not the index of its class.
 pub(crate) fn numbers_differ(labels: &[Cow<'static, str>]) -> bool {
     let differs =
         |(i, label): (usize, &Cow<'_, str>)| label.trim().parse::<usize>().is_ok_and(|n| n != i);
@@ -274,8 +275,8 @@ fn one_a_line(mut lines: Vec<&str>, place: &str, spec: &OutputSpec<'_>) -> Resul
 /// The classes of each line, for `Multilabel`.
 struct Sets {
     sets: Vec<Box<[u32]>>,
-    /// How the names were read, as labels or as indices. `None` if nothing else can have been
-    /// meant.
+    /// The way in which the names were read, as labels or as indices. `None` if only one way was
+    /// possible.
     reading: Option<NameReading>,
 }
 
@@ -325,20 +326,20 @@ struct ClassName<'a> {
 struct Meanings {
     classes: Vec<u32>,
     reading: NameReading,
-    /// The classes if the names are read as indices. Set only if all names can be read both as
-    /// labels and as indices.
+    /// The classes if the file's names are read as indices. Set only if all names can be read both
+    /// as labels and as indices.
     otherwise: Option<Vec<u32>>,
 }
 
 impl Meanings {
-    /// Returns how the names were read. `None` if all are labels and not all are indices, because
-    /// then nothing else can have been meant.
+    /// Returns the way in which the names were read. Returns `None` if all names are labels and not
+    /// all are indices, because then no other way was possible.
     fn told(&self) -> Option<NameReading> {
         (self.reading == NameReading::Indices || self.otherwise.is_some()).then_some(self.reading)
     }
 }
 
-/// Finds the classes of names. All names are read as labels, or else all as indices.
+/// Finds the classes of the names in a file. All names are read as labels, or else all as indices.
 fn meanings(
     names: &[ClassName<'_>],
     place: &str,
@@ -377,8 +378,8 @@ fn meanings(
         }
         (None, None) => {}
     }
-    // The mistake is the first name that is neither a label nor an index. If there is none, it is
-    // the first name with which the names so far are neither all labels nor all indices.
+    // The reported mistake is the first name that is neither a label nor an index. If there is
+    // none, it is the first name up to which the names are neither all labels nor all indices.
     let kinds = |text: &str| (label(text).is_some(), index(text).is_some());
     let (mut labels, mut indices) = (true, true);
     let mut differs = |name: &&ClassName<'_>| {
@@ -430,7 +431,7 @@ mod tests {
         ExpectedClasses::parse(bytes, "y.txt".into(), spec).map_err(|e| e.to_string())
     }
 
-    /// Compares `classes` with the file `bytes` and returns the number of right ones as text.
+    /// Compares `classes` with the file `bytes`. Returns the text with the number of right classes.
     fn run(bytes: &[u8], spec: &OutputSpec<'_>, classes: &[u32]) -> Result<String, String> {
         let mut expected = parse(bytes, spec)?;
         classes
@@ -490,11 +491,11 @@ mod tests {
         assert_eq!(run(b"1\n2\n3\n", &named, &[0, 1, 2]).unwrap(), "3 of 3");
         let indices = "3 of 3 (the lines were read as class indices: not all of them are labels)";
         assert_eq!(run(b"0\n1\n2\n", &named, &[0, 1, 2]).unwrap(), indices);
-        // These lines are class indices, as the program writes them. Here they are also labels of
-        // other classes.
+        // These lines are class indices, as the program writes them. With these labels they are
+        // also the labels of other classes.
         let both = "0 of 3 (the lines were read as labels; as class indices 3 of 3)";
         assert_eq!(run(b"1\n2\n1\n", &named, &[1, 2, 1]).unwrap(), both);
-        // Labels that equal the indices, or are words, have only one reading.
+        // Labels that equal their indices, or are words, can be read in only one way.
         for labels in [["0", "1", "2"], ["a", "b", "c"]] {
             let labels = labels.map(Cow::from);
             assert_eq!(
@@ -558,7 +559,8 @@ mod tests {
         );
     }
 
-    /// Compares the sets `found` with the file `text` and returns the number of right ones as text.
+    /// Compares the sets `found` with the file `text`. Returns the text with the number of right
+    /// sets.
     fn run_sets(
         text: &str,
         labels: &[Cow<'static, str>],

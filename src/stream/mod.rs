@@ -1,9 +1,9 @@
-//! Records in, answers out: readers, writers, and the pipeline of two batches between them.
+//! Records in, answers out: readers, writers, and a pipeline that has two batches at a time.
 //!
 //! While the engine computes one batch, the next one is parsed into the other slot. A batch ends
-//! early if no further record can be read without waiting. Then everything is answered before the
-//! stream waits. So a pipe with plenty of input gets full batches, and a co-process gets each
-//! answer at once.
+//! early if no further record can be read without waiting. Then the stream answers all records
+//! before it waits for input. So a pipe with plenty of input gets full batches, and a co-process
+//! gets each answer at once.
 
 mod binary;
 mod buffer;
@@ -49,14 +49,15 @@ use std::time::{Duration, Instant};
 
 /// Everything that a run needs, except its inputs and its engine.
 pub(crate) struct Stream<'a, 'w, W> {
-    /// The format of the inputs. `None`: the first bytes of each input tell its format.
+    /// The format of the inputs. If it is `None`, the first bytes of each input tell the input's
+    /// format.
     pub(crate) format: Option<Format>,
     pub(crate) shape: InputShape<'a>,
     pub(crate) writer: &'a mut ResultWriter<'w, W>,
     /// Called for each bad record, which is one that cannot be read or whose scores are not finite.
-    /// Its answer is [`ERROR`], and the run goes on. A mistake that makes all later records
-    /// doubtful still ends the run: a header with wrong names, or an input that ends inside a
-    /// binary record. `None`: the first bad record ends the run.
+    /// The record's answer is [`ERROR`], and the run goes on. A mistake that makes all later
+    /// records doubtful still ends the run: a header with wrong names, or an input that ends inside
+    /// a binary record. If `bad` is `None`, the first bad record ends the run.
     pub(crate) bad: Option<&'a mut OnBadRecord<'a>>,
     /// Called at the end of an input of a time series, if rows were kept for a record that the
     /// input's end leaves incomplete.
@@ -66,17 +67,18 @@ pub(crate) struct Stream<'a, 'w, W> {
     /// The scores of `--expect-scores`, which the computed scores are compared with. The engine
     /// must have been started for scores.
     pub(crate) expected_scores: Option<&'a mut ExpectedScores>,
-    /// The sums of the run's times. `None` if no times are taken.
+    /// The sums of the run's times by kind of work. `None` if no times are taken.
     pub(crate) times: Option<&'a mut StreamTimes>,
-    /// Called whenever SIGUSR1 asks for the progress. All records read before are answered by then.
+    /// Called when SIGUSR1 has asked for the progress. By then all records read before are
+    /// answered.
     pub(crate) asked: Option<&'a mut OnProgress<'a>>,
 }
 
 /// A function that takes the reason why a record is bad.
 pub(crate) type OnBadRecord<'a> = dyn FnMut(&Error) + Send + 'a;
 
-/// A function that takes the name of an input, and the number of last rows kept for a record that
-/// stayed incomplete.
+/// A function that takes the name of an input of a time series. Its second argument is the number
+/// of last rows kept for a record that stayed incomplete.
 pub(crate) type OnRowsLeft<'a> = dyn FnMut(&str, usize) + Send + 'a;
 
 /// A function that takes the progress of a run: its engine, its times if they are taken, and its
@@ -85,7 +87,7 @@ pub(crate) type OnProgress<'a> =
     dyn FnMut(&mut dyn Engine, Option<&StreamTimes>, Summary) + Send + 'a;
 
 impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
-    /// Makes a run over all records of `inputs`, each of which is a name and a source. An input is
+    /// Makes a run over all records of `inputs`. Each input is a name and a source. An input is
     /// opened when the previous one has ended. Records of several inputs share batches.
     pub(crate) fn over<S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
         self,
@@ -156,8 +158,8 @@ impl<'a, 'w, W: Write> Stream<'a, 'w, W> {
 /// The records of all inputs, one after the other.
 struct Feed<'a, S, I> {
     inputs: I,
-    /// The reader of the current input, whose buffer serves all inputs. `None` before the first
-    /// input.
+    /// The reader of the current input. Its buffer serves all inputs, one after the other. `None`
+    /// before the first input.
     reader: Option<RecordReader<'a, S>>,
     /// True if the current input may have records left.
     open: bool,
@@ -171,8 +173,8 @@ struct Feed<'a, S, I> {
 }
 
 impl<'a, S: Source, I: Iterator<Item = Result<(String, S), Error>>> Feed<'a, S, I> {
-    /// Returns the reader of the current input. If that has ended, opens the next one. `None` if
-    /// there is no further input.
+    /// Returns the reader of the current input. If that input has ended, opens the next one. `None`
+    /// if there is no further input.
     fn reader(&mut self) -> Result<Option<&mut RecordReader<'a, S>>, Error> {
         if !self.open {
             let Some(input) = self.inputs.next() else {
@@ -204,22 +206,22 @@ struct RecordPlace {
     position: Position,
 }
 
-/// The key fields of a slot's records, which are copied to the answers. A key field is one of the
-/// first fields of a line (`--key`).
+/// The key fields of a slot's records, which are copied to the answers. The key fields of a record
+/// are the first fields of its line (`--key`).
 struct RecordKeys {
     /// The number of key fields of a record.
     fields: usize,
     bytes: Vec<u8>,
-    /// The end of each record's key fields in `bytes`.
+    /// The position in `bytes` where each record's key fields end.
     ends: Vec<usize>,
 }
 
 impl RecordKeys {
-    /// A batch with this many bytes of keys takes no further record.
+    /// A batch whose keys have this many bytes takes no further record.
     const MOST: usize = 1 << 20;
 
-    /// Reserves memory for the keys of `records` records, 32 bytes a field. Longer keys allocate
-    /// when they first occur.
+    /// Reserves memory for the keys of `records` records, 32 bytes for each key field. Longer keys
+    /// allocate when they first occur.
     fn reserve(&mut self, records: usize) {
         if self.fields > 0 {
             self.bytes
@@ -233,7 +235,7 @@ impl RecordKeys {
         self.ends.clear();
     }
 
-    /// Adds the key of the next record. An empty `key` becomes empty fields.
+    /// Adds the key of the next record. An empty `key` counts as a key with empty fields.
     fn push(&mut self, key: &[u8]) {
         if self.fields > 0 {
             self.bytes.extend_from_slice(key);
@@ -254,8 +256,8 @@ impl RecordKeys {
 struct BatchSlot {
     places: Vec<RecordPlace>,
     keys: RecordKeys,
-    /// The index of each record that could not be read, with the reason. The engine computes zeros
-    /// for it.
+    /// The index of each record that could not be read, with the reason. The engine gets zeros in
+    /// place of such a record.
     bad: Vec<(usize, Error)>,
     /// The time when the slot's filling began, if times are taken.
     started: Option<Instant>,
@@ -272,30 +274,31 @@ enum Stop {
     Failed(Error),
 }
 
-/// The state of a run. It is unlocked while the engine is handed a batch or waited for. If the
-/// engine hangs then, another thread can [`resume`] the run.
+/// The state of a run. It is unlocked while a call hands a batch to the engine or waits for one. If
+/// the engine hangs in such a call, another thread can [`resume`] the run.
 pub(crate) struct Pipeline<'a, 'w, W, S, I> {
     pub(crate) stream: Stream<'a, 'w, W>,
     feed: Feed<'a, S, I>,
     slots: [BatchSlot; SLOTS],
-    /// The slot that is filled next.
+    /// The slot that the stream fills next.
     next: usize,
-    /// The reason why the last filling of a slot ended. `None` once the run has acted on it.
+    /// The reason why the filling of a slot ended last. `None` once the run has acted on this
+    /// reason.
     stop: Option<Stop>,
     /// The slot that is being submitted to the engine. `None` at other times.
     newest: Option<usize>,
     /// The slot that the engine computes: it was submitted, and its answers are not written yet.
     flying: Option<usize>,
-    /// The number of batches submitted.
+    /// The number of batches submitted to the engine so far.
     submitted: u32,
     /// The number of records of the largest batch computed so far.
     largest: usize,
     summary: Summary,
 }
 
-/// Answers the records of all inputs by `engine`. Before an error is returned, every record read
-/// before it is answered. [`ErrorKind::Stopped`] is such an error: after SIGINT or SIGTERM nothing
-/// more is read, and an incomplete record is dropped.
+/// Answers the records of all inputs with `engine`. Before an error is returned, all records read
+/// before the error are answered. [`ErrorKind::Stopped`] is such an error. After SIGINT or SIGTERM
+/// nothing more is read, and an incomplete record is dropped.
 pub(crate) fn run<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
     pipeline: &Mutex<Pipeline<'_, '_, W, S, I>>,
     engine: &mut dyn Engine,
@@ -307,8 +310,8 @@ pub(crate) fn run<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Er
     Runner { pipeline, engine }.run()
 }
 
-/// Continues a run on another engine, because its own engine hangs. `fill(engine, slot, records)`
-/// copies an unanswered batch into the same slot of the new engine.
+/// Continues a run on another engine, because the run's own engine hangs. `fill(engine, slot,
+/// records)` copies an unanswered batch into the same slot of the new engine.
 pub(crate) fn resume<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>(
     pipeline: &Mutex<Pipeline<'_, '_, W, S, I>>,
     engine: &mut dyn Engine,
@@ -350,8 +353,8 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
             .as_ref()
             .is_err_and(|e| !matches!(e.kind(), ErrorKind::ClosedOutput))
         {
-            // Writes the buffered answers, because the caller prints the error. An error of this
-            // write is not reported.
+            // Writes the answers that are still buffered, because the caller prints the error. An
+            // error of this write is not reported.
             let _ = p.stream.writer.flush();
         }
         result.map(|()| p.summary)
@@ -392,7 +395,7 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
                 }
             }
             let asked = signal::asked();
-            // Writes all answers before the stream waits for input.
+            // All answers are written before the stream waits for input.
             if asked || !matches!(p.stop, Some(Stop::Full)) {
                 p = self.answer(p, true)?;
             }
@@ -411,8 +414,8 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
         }
     }
 
-    /// Waits for the batch that the engine computes, if there is one, and writes its answers.
-    /// `flush` hands all buffered answers to the system.
+    /// Waits for the batch that the engine computes, if there is one, and writes its answers. If
+    /// `flush`, hands all buffered answers to the system.
     fn answer(
         &mut self,
         mut p: LockedPipeline<'r, 's, 'w, W, S, I>,
@@ -444,7 +447,7 @@ impl<'r, 's, 'w, W: Write, S: Source, I: Iterator<Item = Result<(String, S), Err
         Ok(p)
     }
 
-    /// Runs a call of the engine that may hang, with the pipeline unlocked.
+    /// Runs a call of the engine that may hang. The pipeline is unlocked meanwhile.
     fn call<T>(
         &mut self,
         p: LockedPipeline<'r, 's, 'w, W, S, I>,
@@ -532,14 +535,14 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         Ok(Stop::Full)
     }
 
-    /// Counts the batch of a slot in the times, if times are taken.
+    /// Counts the batch in `slot` as answered, if times are taken.
     fn answered(&mut self, slot: Option<usize>) {
         if let (Some(slot), Some(times)) = (slot, &mut self.stream.times) {
             times.answered(self.slots[slot].places.len(), self.slots[slot].started);
         }
     }
 
-    /// Writes the answers of a slot, and compares them with the expected ones.
+    /// Writes the answers of the batch in `slot`, and compares them with the expected ones.
     fn write(&mut self, slot: usize, engine: &dyn Engine) -> Result<(), Error> {
         let Stream {
             writer,
@@ -575,7 +578,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
                         scores.check(writer.last_scores(&engine.answer(slot, i)));
                     }
                 }
-                // Only this record is wrong, so the run goes on.
+                // Only this one record is bad, so the run goes on.
                 (Err(why), Some(bad)) if matches!(why.kind(), ErrorKind::Input { .. }) => {
                     bad(&why);
                     writer.mark(&why)?;
@@ -601,7 +604,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         Ok(())
     }
 
-    /// Reports the progress to `asked`. No batch may be unanswered.
+    /// Reports the progress to `asked`. The caller must have answered all batches before.
     #[cold]
     fn tell(&mut self, engine: &mut dyn Engine) {
         self.settle();
@@ -612,7 +615,7 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
     }
 
     /// Moves the time of reads from the sum `parse` to the sum `read`. Reads happen while a slot is
-    /// filled, and that time is first counted as parsing.
+    /// filled, and the whole filling is first counted as `parse`.
     fn settle(&mut self) {
         if let (Some(times), Some(reader)) = (&mut self.stream.times, &mut self.feed.reader) {
             let read = reader.take_read_time();
@@ -626,8 +629,8 @@ impl<W: Write, S: Source, I: Iterator<Item = Result<(String, S), Error>>>
         self.stream.times.is_some().then(Instant::now)
     }
 
-    /// Adds the time since `start` to a sum, and to the trace under `name`. It was spent on the
-    /// records of `slot`, or on no records if `slot` is [`SLOTS`].
+    /// Adds the time since `start` to a sum, and to the trace under `name`. The time was spent on
+    /// the records in `slot`, or on no records if `slot` is [`SLOTS`].
     fn add(
         &mut self,
         start: Option<Instant>,

@@ -1,7 +1,7 @@
 //! Parses the numbers of CSV fields: a fast path for plain decimals, and the standard library for
 //! all others.
 //!
-//! Both give the same bits. A decimal is m·10^e. If the type of the result holds both m and 10^|e|
+//! Both ways give the same bits. A decimal is m·10^e. If the result's type holds both m and 10^|e|
 //! exactly, their product or quotient is rounded only once (Clinger, "How to read floating point
 //! numbers accurately", 1990).
 
@@ -13,9 +13,9 @@ struct Decimal {
     exponent: i32,
 }
 
-/// The most decimal digits that always fit u64.
+/// The largest number of decimal digits that always fit u64.
 const DIGITS: usize = 19;
-/// Every whole number up to the first bound is exact in f32, up to the second in f64.
+/// Every whole number up to `EXACT_F32` is exact in f32, and up to `EXACT_F64` in f64.
 const EXACT_F32: u64 = 1 << 24;
 const EXACT_F64: u64 = 1 << 53;
 /// All powers of ten that are exact in f32.
@@ -26,16 +26,16 @@ const POWERS_F64: [f64; 23] = [
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
-/// The type to which CSV fields are parsed: f64 if the input is scaled, else f32.
+/// The type to which the numbers of CSV fields are parsed: f64 if the input is scaled, else f32.
 pub(super) trait Number: Copy {
-    /// True if the number is scaled before it is rounded to f32.
+    /// True if the input scaling is applied to the number before it is rounded to f32.
     const SCALED: bool;
 
-    /// Returns the decimal number, rounded once. `None` if that is not sure, because mantissa or
-    /// power of ten is not exact.
+    /// Returns the decimal number, rounded once. `None` if the mantissa or the power of ten is not
+    /// exact in the type, so that the result could be rounded twice.
     fn quick(negative: bool, mantissa: u64, exponent: i32) -> Option<Self>;
 
-    /// Converts a whole number below 2^24, which is exact.
+    /// Converts a whole number below 2^24, for which the conversion is exact.
     fn small(value: f32) -> Self;
 
     /// Parses a number by the standard library.
@@ -95,8 +95,9 @@ impl Number for f32 {
     }
 }
 
-/// Returns the field that starts at `at` in a line, and its end. `None` unless it is a whole number
-/// below ten million, without a sign, and a comma follows. Pixels and counters need no more.
+/// Parses the field that starts at `at` in a line, and returns its number and end. `None` unless it
+/// is a whole number below ten million without a sign, and a comma follows. Pixels and counters
+/// need no more.
 #[inline(always)]
 pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
     let mut value = 0u32;
@@ -116,12 +117,12 @@ pub(super) fn small<N: Number>(line: &[u8], at: usize) -> Option<(N, usize)> {
         value = value * 10 + u32::from(digit);
         end += 1;
     }
-    // The line ends here, or the number is too long. `quick` reads both.
+    // Either the line ends here, or the number is too long. The function `quick` reads both.
     None
 }
 
 /// Returns the number at the start of `bytes` and its length, if the fast path can read it. The
-/// caller checks the bytes behind it.
+/// caller checks the bytes after the number.
 #[inline(always)]
 pub(super) fn quick<N: Number>(bytes: &[u8]) -> Option<(N, usize)> {
     let (d, length) = decimal(bytes)?;
@@ -145,7 +146,7 @@ fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
         let point = at + 1;
         at = digits(bytes, point, &mut mantissa);
         count += at - point;
-        // The exponent for 100 and more decimals is clamped. Such a number is refused below.
+        // The exponent for 100 and more decimals is clamped. So many digits are refused below.
         exponent = -((at - point).min(100) as i32);
     }
     // Leading zeros count as digits. If they make too many, the standard library reads the number.
@@ -167,7 +168,8 @@ fn decimal(bytes: &[u8]) -> Option<(Decimal, usize)> {
     ))
 }
 
-/// Returns true if there is a minus at `at`, and the position behind the sign, if there is one.
+/// Returns true if there is a minus at `at`. Also returns the position after the sign, or `at`
+/// without a sign.
 #[inline(always)]
 fn sign(bytes: &[u8], at: usize) -> (bool, usize) {
     if at < bytes.len() && matches!(bytes[at], b'-' | b'+') {
@@ -177,8 +179,8 @@ fn sign(bytes: &[u8], at: usize) -> (bool, usize) {
     }
 }
 
-/// Appends the digits from `at` on to `number`, which wraps if there are too many. Returns the
-/// position behind the digits.
+/// Appends the digits from position `at` on to `number`, which wraps if there are too many. Returns
+/// the position after the digits.
 #[inline(always)]
 fn digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
     // The loop uses plain indices for the same reason as that of `small`.
@@ -193,8 +195,8 @@ fn digits(bytes: &[u8], mut at: usize, number: &mut u64) -> usize {
     at
 }
 
-/// Returns the exponent at `at`, and the position behind it. `None` unless it has one to three
-/// digits.
+/// Returns the exponent that starts at `at`, and the position after it. `None` unless it has one to
+/// three digits.
 fn power(bytes: &[u8], at: usize) -> Option<(i32, usize)> {
     let (negative, from) = sign(bytes, at);
     let mut value = 0;
@@ -211,8 +213,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Checks that the fast path, if it reads `text`, reads all of it, with the bits of the
-    /// standard library.
+    /// Checks that the fast path, if it accepts `text`, reads all of it and gives the same bits as
+    /// the standard library.
     fn agrees(text: &str) -> Result<(), TestCaseError> {
         if let Some((value, length)) = quick::<f32>(text.as_bytes()) {
             let expected = text.parse::<f32>().unwrap().to_bits();

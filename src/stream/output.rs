@@ -4,7 +4,7 @@ use crate::ir::graph::Value;
 use crate::ir::network::{FinalActivation, Kind, Network};
 use std::borrow::Cow;
 
-/// The content of one output line.
+/// The format of an answer, which is one output line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerFormat {
     /// The index of the class, from 0.
@@ -15,7 +15,8 @@ pub(crate) enum AnswerFormat {
     Scores,
     /// The probability of each class.
     Probs,
-    /// The most likely classes with their probabilities, at most this many.
+    /// The most likely classes with their probabilities. The number is the largest count of
+    /// classes.
     Top(usize),
     /// Class, label, probability and scores as a JSON object.
     Json,
@@ -56,17 +57,17 @@ impl AnswerFormat {
 #[derive(Clone, Copy)]
 pub(crate) struct OutputSpec<'a> {
     pub(crate) kind: Kind,
-    /// The function that turns scores into probabilities. For [`Kind::Values`] it turns them into
-    /// outputs.
+    /// The function that turns scores into probabilities. For [`Kind::Values`] it turns scores into
+    /// the network's outputs.
     pub(crate) activation: FinalActivation,
     /// The probability above which `Binary` and `Multilabel` networks choose a class.
     pub(crate) threshold: f64,
     /// The number of scores of a record.
     pub(crate) outputs: usize,
-    /// The names of the classes. Empty if the classes have only numbers.
+    /// The names of the classes. Empty if the network's classes have only numbers.
     pub(crate) labels: &'a [Cow<'static, str>],
-    /// The network's named outputs, whose values follow each other in the scores. Empty if there is
-    /// only one output.
+    /// The network's named outputs. Their values follow each other in the scores. Empty if the
+    /// network has only one output.
     pub(crate) named: &'a [Value],
 }
 
@@ -83,7 +84,7 @@ impl<'a> OutputSpec<'a> {
         }
     }
 
-    /// Returns the number of classes. A `Binary` network has two of them, but only one score.
+    /// Returns the number of classes. A `Binary` network has two classes, but only one score.
     pub(crate) fn classes(&self) -> usize {
         if self.kind == Kind::Binary {
             2
@@ -93,11 +94,11 @@ impl<'a> OutputSpec<'a> {
     }
 }
 
-/// The answer to a bad record. In JSON it is the key of the reason.
+/// The answer to a bad record. In a JSON answer it is the key under which the reason stands.
 pub(crate) const ERROR: &str = "error";
 
-/// Returns an error if answers are labels and a label equals [`ERROR`], the answer to bad records.
-/// The error is the message of a usage error.
+/// Returns an error if the answers are labels and a label equals [`ERROR`], which answers bad
+/// records. The error is the message of a usage error.
 pub(crate) fn check_mark(output: AnswerFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
     match output == AnswerFormat::Label && spec.labels.iter().any(|label| label == ERROR) {
         true => Err(format!(
@@ -107,7 +108,7 @@ pub(crate) fn check_mark(output: AnswerFormat, spec: &OutputSpec<'_>) -> Result<
     }
 }
 
-/// Returns the message of a usage error if the network cannot give answers of this format.
+/// Returns the message of a usage error if this network cannot give answers of the format `output`.
 pub(crate) fn check(output: AnswerFormat, spec: &OutputSpec<'_>) -> Result<(), String> {
     if spec.kind != Kind::Values {
         return Ok(());
@@ -124,13 +125,13 @@ pub(crate) fn check(output: AnswerFormat, spec: &OutputSpec<'_>) -> Result<(), S
     ))
 }
 
-/// Returns true if the engine must hand out scores.
+/// Returns true if the engine must hand out scores for answers of the format `output`.
 pub(crate) fn needs_scores(output: AnswerFormat, spec: &OutputSpec<'_>) -> bool {
     spec.kind != Kind::Classes || !matches!(output, AnswerFormat::Class | AnswerFormat::Label)
 }
 
-/// Returns true if the engine must find the class, the index of the largest score. `expect` says
-/// that the classes are compared with expected ones.
+/// Returns true if the engine must find the class, the index of the largest score. `expect` is true
+/// if the classes are compared with those of `--expect`.
 pub(crate) fn needs_argmax(output: AnswerFormat, spec: &OutputSpec<'_>, expect: bool) -> bool {
     spec.kind == Kind::Classes
         && (expect

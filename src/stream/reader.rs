@@ -17,7 +17,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The smallest size of a reader's buffer in bytes. The buffer for wide records has 64 bytes for
+/// The smallest size of a reader's buffer in bytes. For wide records the buffer has 64 bytes for
 /// each number of a record instead.
 const BUFFER: usize = if cfg!(fuzzing) { 1 << 8 } else { 1 << 20 };
 
@@ -50,19 +50,21 @@ impl Format {
     }
 }
 
-/// The form of a record in the input: the count, names and scaling of its numbers, its rows, and
-/// its key fields.
+/// The form of a record in the input: the count, the names and the scaling of its numbers, its
+/// rows, and its key fields.
 #[derive(Clone, Copy)]
 pub(crate) struct InputShape<'a> {
-    /// The count of numbers of a record. In a time series it is the count of numbers of a row.
+    /// The count of numbers of a record. In a time series it is the count of numbers of one row.
     pub(crate) width: usize,
-    /// The names of the numbers, which a header must have. Empty: a header may have any names.
+    /// The names of a record's numbers, which a header must have. If empty, a header may have any
+    /// names.
     pub(crate) features: &'a [Cow<'static, str>],
-    /// The scaling of each number of a record. It is applied before the number is rounded to f32.
+    /// The scaling of each number of a record. It is applied before a number is rounded to f32.
     pub(crate) transform: &'a Transform,
     /// Set for a time series: the rows that form a record.
     pub(crate) rows: Option<SeriesRows>,
-    /// The number of key fields. They are the first fields of a line, and are copied to its answer.
+    /// The number of key fields. They are the first fields of a line, and are copied to the line's
+    /// answer.
     pub(crate) keys: usize,
 }
 
@@ -104,13 +106,13 @@ impl<'a> InputShape<'a> {
         }
     }
 
-    /// Returns the unit that an input is counted in: `record` or `row`.
+    /// Returns the unit in which messages count an input: `record` or `row`.
     pub(super) fn unit(&self) -> &'static str {
         if self.rows.is_some() { "row" } else { "record" }
     }
 }
 
-/// Returns the end of a message about a wrong count of numbers. It says why a row has `width`
+/// Returns the end of a message about a wrong count of numbers. It explains why a row has `width`
 /// numbers. Empty if the input is no time series.
 pub(super) fn of_window(rows: Option<SeriesRows>, width: usize) -> String {
     rows.map_or(String::new(), |SeriesRows { window, .. }| {
@@ -121,14 +123,15 @@ pub(super) fn of_window(rows: Option<SeriesRows>, width: usize) -> String {
     })
 }
 
-/// Turns the bytes of a record into the network's input.
+/// Decodes the bytes of a record into the network's input, as numbers that are scaled and rounded
+/// to f32.
 pub(super) struct Coding {
     /// The scaling of each number. It is applied before the number is rounded to f32.
     pub(super) transform: Transform,
     /// The type of the elements of binary records. `None` for text.
     pub(super) binary: Option<Elements>,
     pub(super) decoder: Decoder,
-    /// The rows of a time series, which messages name. `None` for other inputs.
+    /// The rows that form a record of a time series, which messages name. `None` for other inputs.
     pub(super) rows: Option<SeriesRows>,
     /// The number of key fields in front of the record's bytes. Messages count them, too.
     pub(super) keys: usize,
@@ -141,12 +144,12 @@ impl Coding {
         self.transform.apply(i, x) as f32
     }
 
-    /// Returns true if numbers are not transformed.
+    /// Returns true if the numbers of a record are not scaled.
     pub(super) fn plain(&self) -> bool {
         self.transform == Transform::Identity
     }
 
-    /// Decodes the numbers of `bytes` into `values`, without the transform. `spare` is scratch
+    /// Decodes the numbers of `bytes` into `values`, without scaling them. `spare` is scratch
     /// memory of the same length.
     pub(super) fn decode_raw(
         &self,
@@ -203,12 +206,12 @@ impl Decode for Coding {
 pub(crate) enum Next {
     /// A whole record was found.
     Record,
-    /// A bad record was skipped, for this reason. Occurs only if bad records are marked.
+    /// A bad record was skipped, for this reason. This occurs only if bad records are marked.
     Bad(Error),
     /// There is no whole record yet, and reading more would have to wait. The caller answers all
     /// earlier records, then calls [`RecordReader::wait`].
     Idle,
-    /// The input has ended, and not inside a record.
+    /// The input has ended after a whole record.
     End,
 }
 
@@ -224,7 +227,7 @@ pub(crate) enum Position {
 }
 
 impl Position {
-    /// Returns `place:17` or `place: record 17`.
+    /// Returns `PLACE:17` for line 17, or `PLACE: record 17` for a binary record.
     pub(crate) fn within(self, place: &str) -> String {
         match self {
             Position::Line(n) => format!("{place}:{n}"),
@@ -253,7 +256,8 @@ pub(super) struct ReaderContext<'a> {
 }
 
 impl ReaderContext<'_> {
-    /// Returns the position of record, or row, `n` (from 1) of a binary input.
+    /// Returns the position of record `n`, or of row `n` in a time series. `n` counts from 1. The
+    /// input is binary.
     pub(super) fn position(&self, n: u64) -> Position {
         if self.shape.rows.is_some() {
             Position::Row(n)
@@ -262,7 +266,8 @@ impl ReaderContext<'_> {
         }
     }
 
-    /// Returns an error about record, or row, `record` (from 1) of a binary input.
+    /// Returns an error about record `record` of a binary input, or about this row of a time
+    /// series. Counts from 1.
     pub(super) fn at_record(&self, record: u64, message: impl Into<String>) -> Error {
         Error::input(self.position(record).within(&self.place), message)
     }
@@ -286,7 +291,7 @@ fn coding(shape: InputShape<'_>, decoder: &InputDecoder) -> Coding {
     }
 }
 
-/// The reader for the format of the current input.
+/// The reader for the format of the current input, chosen by the input's first bytes.
 enum InputDecoder {
     /// The format is not known yet, because too few bytes were read.
     Start,
@@ -302,8 +307,8 @@ pub(crate) struct RecordReader<'a, S> {
     format: Option<Format>,
     decoder: InputDecoder,
     coding: Arc<dyn Decode>,
-    /// Scratch memory for the numbers of one record or row. A record is decoded here if its place
-    /// in the batch is not contiguous.
+    /// Scratch memory for the numbers of one record or row. A record is decoded into it if its
+    /// place in the batch is not contiguous.
     values: Box<[f32]>,
     series: Option<TimeSeries>,
 }
@@ -345,7 +350,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
         }
     }
 
-    /// Replaces the source by the next input, and drops what is left in the buffer. The format is
+    /// Replaces the source by the next input, and drops the bytes left in the buffer. The format is
     /// detected again.
     pub(crate) fn reopen(&mut self, source: S, place: String) {
         self.buffer.reopen(source);
@@ -353,8 +358,8 @@ impl<'a, S: Source> RecordReader<'a, S> {
         self.decoder = InputDecoder::Start;
     }
 
-    /// Switches the marking of bad records on or off. If it is on, bad records are skipped. If it
-    /// is off, they are errors.
+    /// Switches the marking of bad records on or off. If marking is on, bad records are skipped. If
+    /// it is off, a bad record is an error.
     pub(crate) fn set_mark(&mut self, mark: bool) {
         self.context.mark = mark;
     }
@@ -364,8 +369,8 @@ impl<'a, S: Source> RecordReader<'a, S> {
         self.buffer.set_timed(timed, track);
     }
 
-    /// Returns the time spent in reads since the last call of this. Waiting for input is not
-    /// included.
+    /// Returns the time spent in reads since the last call of this function. Waiting for input is
+    /// not included.
     pub(crate) fn take_read_time(&mut self) -> Duration {
         self.buffer.take_read_time()
     }
@@ -379,7 +384,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
         }
     }
 
-    /// Finds the next record, without waiting for input. The position of a record of a time series
+    /// Finds the next record, without waiting for input. In a time series, the position of a record
     /// is that of its last row.
     pub(crate) fn advance(&mut self) -> Result<Next, Error> {
         loop {
@@ -408,8 +413,8 @@ impl<'a, S: Source> RecordReader<'a, S> {
         }
     }
 
-    /// Returns the number of rows at the end of a time series that were kept for a record but are
-    /// part of none. Rows that the hop skips are not counted. Valid after [`Next::End`].
+    /// Returns the number of rows at the end of a time series that were kept for a record that
+    /// stayed incomplete. Rows that the hop skips are not counted. Valid after [`Next::End`].
     pub(crate) fn left(&self) -> usize {
         self.series.as_ref().map_or(0, TimeSeries::left)
     }
@@ -447,7 +452,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
         }
     }
 
-    /// Returns the result for an input that ends inside its header.
+    /// Returns the result for an input that ends before its header is complete.
     fn no_header(&self) -> Result<Next, Error> {
         match &self.decoder {
             InputDecoder::Binary(binary) => binary.end(&self.buffer, &self.context),
@@ -460,21 +465,21 @@ impl<'a, S: Source> RecordReader<'a, S> {
     }
 
     /// Returns the bytes of the record that was found last, and their decoder. The bytes stay in
-    /// the buffer until `advance` or `wait`. `None` for a time series, whose rows are decoded as
-    /// they come.
+    /// the buffer until `advance` or `wait`. Returns `None` for a time series, because its rows are
+    /// decoded as they arrive.
     pub(crate) fn record(&self) -> Option<(&Arc<dyn Decode>, &[u8])> {
         let bytes = self.buffer.record();
         self.series.is_none().then_some((&self.coding, bytes))
     }
 
-    /// Returns the key fields of the record that was found last, with a comma behind each. Empty if
-    /// its line has too few fields. The fields stay in the buffer as long as the record.
+    /// Returns the key fields of the record that was found last, with a comma after each. Empty if
+    /// the record's line has too few fields. The fields stay in the buffer as long as the record.
     pub(crate) fn key(&self) -> &[u8] {
         self.buffer.key()
     }
 
-    /// Decodes the record that was found last into `record`. For a time series this is the window
-    /// of its latest rows.
+    /// Decodes the record that was found last into `record`. In a time series this is the record
+    /// that ends with the latest row.
     pub(crate) fn decode(&mut self, record: &mut RecordMut<'_>) -> Result<(), Error> {
         if let Some(series) = &self.series {
             return series.write(&self.context.place, record);
@@ -500,8 +505,8 @@ impl<'a, S: Source> RecordReader<'a, S> {
         self.buffer.wait().map_err(|e| self.context.io(e))
     }
 
-    /// Returns the reader for the format of the input. `None` if more bytes are needed to tell the
-    /// format.
+    /// Returns the reader for the format of the input. Returns `None` if more bytes are needed to
+    /// tell the format.
     fn start(&self) -> Result<Option<InputDecoder>, Error> {
         let width = self.context.shape.width;
         let found = detect::start(self.buffer.bytes(), self.buffer.ended(), self.format, width);
@@ -561,7 +566,7 @@ mod tests {
         }
     }
 
-    /// A shape of rows keeps the names of the features only if a record is one row.
+    /// In a time series, the names of the features are kept only if a record is a single row.
     #[test]
     fn rows_share_the_numbers_of_a_record() {
         let features = ["a", "b", "c", "d"].map(Cow::from);

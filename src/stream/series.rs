@@ -1,5 +1,5 @@
 //! Time series: each record consists of the latest rows of an input. A ring keeps these rows. So
-//! each number is decoded only once, even if several records contain it.
+//! each number is decoded only once, even if several records contain its row.
 
 use super::binary;
 use super::reader::{Coding, Position};
@@ -18,7 +18,8 @@ pub(crate) struct SeriesRows {
 
 struct KeptRow {
     position: Position,
-    /// Set for a bad row. All records that contain the row are bad for this reason.
+    /// The reason why the row is bad, if it is. All records that contain the row are bad for this
+    /// reason.
     bad: Option<BadRow>,
 }
 
@@ -28,7 +29,8 @@ struct BadRow {
     message: String,
 }
 
-/// The latest rows of an input. Allocates when it is made and for bad rows, but not for good ones.
+/// The latest rows of an input. The structure allocates when it is made and for bad rows, but not
+/// for good rows.
 pub(super) struct TimeSeries {
     rows: SeriesRows,
     /// The number of numbers of a row.
@@ -36,7 +38,7 @@ pub(super) struct TimeSeries {
     coding: Coding,
     numbers: Ring,
     kept: Box<[KeptRow]>,
-    /// The index in the ring of the oldest row, which the next row replaces.
+    /// The index of the oldest row in the ring, which the next row replaces.
     next: usize,
     /// The number of rows that must still come until the next record is complete.
     missing: usize,
@@ -78,13 +80,15 @@ impl TimeSeries {
         }
     }
 
-    /// Begins a new input, whose rows have this coding. No record contains rows of two inputs.
+    /// Begins a new input, whose rows are decoded by `coding`. No record contains rows of two
+    /// inputs.
     pub(super) fn begin(&mut self, coding: Coding) {
         self.coding = coding;
         (self.next, self.missing, self.fresh) = (0, self.rows.window, 0);
     }
 
-    /// Skips the next row and returns true if no record contains it.
+    /// Returns true if no record contains the next row, because the hop is longer than a record.
+    /// The row then counts as skipped.
     pub(super) fn skip(&mut self) -> bool {
         let skipped = self.missing > self.rows.window;
         self.missing -= usize::from(skipped);
@@ -103,7 +107,8 @@ impl TimeSeries {
         }
     }
 
-    /// Keeps the row that was decoded last, or a bad row. Returns true if it completes a record.
+    /// Keeps the row that was decoded last, or a bad row. Returns true if the row completes a
+    /// record.
     pub(super) fn keep(&mut self, position: Position, bad: Option<Error>) -> bool {
         let bad = bad.map(|why| match why.into_kind() {
             ErrorKind::Input { place, message } => BadRow { place, message },
@@ -124,8 +129,8 @@ impl TimeSeries {
         complete
     }
 
-    /// Writes the record that was completed last. `place` is the name of the input. Returns an
-    /// error if one of its rows is bad, or if a scaled number does not fit f32.
+    /// Writes the record that was completed last into `record`. `place` is the name of the input.
+    /// Returns an error if one of the record's rows is bad, or if a scaled number does not fit f32.
     pub(super) fn write(&self, place: &str, record: &mut RecordMut<'_>) -> Result<(), Error> {
         let (newer, older) = self.kept.split_at(self.next);
         if let Some(bad) = older.iter().chain(newer).find_map(|row| row.bad.as_ref()) {
@@ -163,8 +168,8 @@ impl TimeSeries {
         Ok(())
     }
 
-    /// Returns the number of rows kept since the last complete record. At an input's end no record
-    /// contains them. Rows that `hop` skips are not counted.
+    /// Returns the number of rows kept since the last complete record. At the end of an input, no
+    /// record contains these rows. Rows that `hop` skips are not counted.
     pub(super) fn left(&self) -> usize {
         self.fresh
     }

@@ -10,10 +10,10 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// A stream of bytes that can say whether a read would have to wait.
+/// A source of bytes that can tell whether a read would have to wait.
 pub(crate) trait Source {
-    /// Waits for bytes and reads some; 0 means the end. May fail with `WouldBlock` instead of
-    /// waiting.
+    /// Waits for bytes and reads some. Returns the number of bytes, or 0 at the end. May fail with
+    /// `WouldBlock` instead of waiting.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize>;
 
     /// Returns true if `read` would return at once. Returns false once the program was asked to
@@ -40,10 +40,10 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-/// The source of bytes that is stdin or a file. It has no buffer of its own.
+/// A source of bytes that reads stdin or a file. It has no buffer of its own.
 pub(crate) struct FileSource {
     file: File,
-    /// True for regular files, of which a read never has to wait.
+    /// True for a regular file. A read of such a file never has to wait.
     regular: bool,
 }
 
@@ -54,8 +54,8 @@ impl FileSource {
         Self::new(File::from(io::stdin().as_fd().try_clone_to_owned()?))
     }
 
-    /// Opens the file at `path`. Does not wait for the writer of a FIFO. The first wait for input
-    /// does that, and a signal can end it.
+    /// Opens the file at `path`. If it is a FIFO, does not wait for its writer. The first wait for
+    /// input then waits for the writer, and a signal can end that wait.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Self::new(
             OpenOptions::new()
@@ -93,7 +93,7 @@ impl Source for FileSource {
     }
 }
 
-/// Bytes in memory that arrive in given pieces, for tests.
+/// A source of bytes in memory that arrive in given pieces, for tests.
 #[cfg(test)]
 pub(crate) struct MemorySource {
     pieces: VecDeque<Vec<u8>>,
@@ -126,8 +126,8 @@ impl Source for MemorySource {
             let n = left.len().min(buf.len());
             buf[..n].copy_from_slice(&left[..n]);
             self.read += n;
-            // A piece is removed with its last byte. Otherwise it would be an empty piece, which is
-            // a pause.
+            // A piece is removed as soon as its last byte is read. Otherwise it would look like an
+            // empty piece, which is a pause.
             if self.read == piece.len() {
                 self.pieces.pop_front();
                 self.read = 0;

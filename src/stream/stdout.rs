@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 
-/// The standard output. Each write goes to the system at once.
+/// The standard output. It has no buffer, so each write goes to the system at once.
 pub(crate) struct Stdout {
     file: File,
 }
@@ -25,8 +25,8 @@ impl io::Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match io::Write::write(&mut self.file, bytes) {
-                // The output cannot take more now. It is non-blocking because a process that shares
-                // it made it so.
+                // The output cannot take more bytes now. It is non-blocking because another process
+                // that shares it made it so.
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => wait_writable(self.file.as_fd()),
                 result => return result,
             }
@@ -38,7 +38,8 @@ impl io::Write for Stdout {
     }
 }
 
-/// Returns the error of a failed write. A closed pipe ends the program silently.
+/// Returns the error of a failed write to stdout. A closed pipe gets an error that ends the program
+/// without a message.
 pub(super) fn write_error(e: io::Error) -> Error {
     if e.kind() == io::ErrorKind::BrokenPipe {
         ErrorKind::ClosedOutput.into()
@@ -56,7 +57,8 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// A write to a full non-blocking output waits. A write that nobody can read fails at once.
+    /// A write to a full non-blocking output waits until there is room. A write to a closed output
+    /// fails at once.
     #[test]
     fn a_full_output_is_waited_for_and_a_closed_one_is_an_error() {
         let (here, mut there) = UnixStream::pair().unwrap();

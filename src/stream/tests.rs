@@ -12,7 +12,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// An input shape that owns its parts.
+/// An input shape that owns its names and its transform.
 pub(super) struct TestInput {
     pub(super) width: usize,
     pub(super) features: Vec<Cow<'static, str>>,
@@ -32,7 +32,7 @@ impl TestInput {
         }
     }
 
-    /// Returns the number of numbers of a record.
+    /// Returns the count of numbers of a record, over all its rows.
     fn record(&self) -> usize {
         self.width * self.rows.map_or(1, |rows| rows.window)
     }
@@ -50,8 +50,8 @@ impl TestInput {
     }
 }
 
-/// Reads all records of `bytes` in one piece. Asserts that less than 2000 bytes give the same if
-/// they come byte by byte. An error is its text.
+/// Reads all records of `bytes`, which arrive in one piece. If there are fewer than 2000 bytes,
+/// asserts that they give the same records byte by byte. An error is returned as text.
 pub(super) fn read(
     format: Option<Format>,
     input: &TestInput,
@@ -94,7 +94,7 @@ fn read_pieces(
     }
 }
 
-/// Makes an idx file with element type `code`.
+/// Makes an idx file of elements with the type code `code`.
 pub(super) fn idx(code: u8, sizes: &[u32], data: &[u8]) -> Vec<u8> {
     let mut file = vec![0, 0, code, sizes.len() as u8];
     file.extend(sizes.iter().flat_map(|s| s.to_be_bytes()));
@@ -102,7 +102,7 @@ pub(super) fn idx(code: u8, sizes: &[u32], data: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Makes an npy file; `descr` and `shape` are texts of its header.
+/// Makes an npy file. `descr` and `shape` are texts of the file's header.
 pub(super) fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
     let mut file = b"\x93NUMPY\x01\0".to_vec();
@@ -120,8 +120,8 @@ enum SlotState {
     Collected(usize),
 }
 
-/// An engine whose scores are the sum and the first value of a record. It panics if the pipeline
-/// breaks the rules of [`Engine`].
+/// A mock engine. A record's scores are the sum of its numbers and its first number. The engine
+/// panics if the pipeline breaks the rules of [`Engine`].
 struct MockEngine {
     batch: usize,
     width: usize,
@@ -139,7 +139,8 @@ impl MockEngine {
         MockEngine {
             batch,
             width,
-            // Features in reverse order show that the map is used.
+            // The features stand in reverse order, so that a test fails if the pipeline ignores
+            // `rows`.
             rows: RecordRows::new((0..width as u32).rev().collect()),
             deferred: None,
             inputs: [(); SLOTS].map(|()| vec![f32::NAN; batch * width]),
@@ -149,7 +150,7 @@ impl MockEngine {
         }
     }
 
-    /// Makes an engine that takes most records as bytes.
+    /// Makes a mock engine that takes two of three records as bytes, and decodes them itself.
     fn deferring(batch: usize, width: usize) -> Self {
         MockEngine {
             rows: RecordRows::first(width),
@@ -185,7 +186,7 @@ impl Engine for MockEngine {
     }
 
     fn defer(&mut self, slot: usize, index: usize, decode: &Arc<dyn Decode>, bytes: &[u8]) -> bool {
-        // Every third record is refused, so that it is decoded by the stream.
+        // Every third record is not taken as bytes, so that the stream decodes it.
         let Some(deferred) = self.deferred.as_mut().filter(|_| index % 3 != 2) else {
             return false;
         };
@@ -231,7 +232,7 @@ impl Engine for MockEngine {
             unreachable!()
         };
         self.states[slot] = SlotState::Collected(records);
-        // No later batch may use this input again.
+        // The input is overwritten, so that no later batch can use it again.
         self.inputs[slot].fill(f32::NAN);
         Ok(())
     }
@@ -254,18 +255,19 @@ const VALUES: OutputSpec<'_> = OutputSpec {
     named: &[],
 };
 
-/// The output of a run, and its end.
+/// The output of a run of the stream, and its result.
 struct Ran {
     text: String,
     result: Result<Summary, String>,
     batches: Vec<usize>,
-    /// The reasons of marked records.
+    /// The reason of each bad record, in order.
     reasons: Vec<String>,
-    /// Inputs with rows that are part of no record, and their number.
+    /// The name of each input that ended with rows in no record, and the number of these rows.
     left: Vec<(String, usize)>,
 }
 
-/// Runs the stream on an engine that takes numbers and on one that takes bytes, and compares them.
+/// Runs the stream on an engine that takes records as numbers, and on one that takes bytes. Asserts
+/// that both give the same.
 fn run<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     batch: usize,
     input: &TestInput,
@@ -275,7 +277,8 @@ fn run<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     run_with(false, AnswerFormat::Scores, batch, input, format, sources)
 }
 
-/// Like [`run`], with the choices of marking bad records and of the output.
+/// Like [`run`], with two more choices: whether bad records are marked, and the format of the
+/// answers.
 fn run_with<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
     mark: bool,
     output: AnswerFormat,
@@ -300,7 +303,8 @@ fn run_with<S: Source, I: IntoIterator<Item = Result<(String, S), Error>>>(
         (&ran.reasons, &ran.left)
     );
     if ran.result.is_ok() {
-        // The engine that takes bytes finds a mistake later, with more batches submitted.
+        // The engine that takes bytes finds a bad record only when it decodes. By then more batches
+        // are submitted, so the batches are compared only without an error.
         assert_eq!(deferred.batches, ran.batches);
     }
     ran
@@ -351,7 +355,8 @@ const ALL_FORMATS: [Format; 5] = [
     Format::Npy,
 ];
 
-/// Cuts `bytes` into pieces of the lengths in `cuts`. True: a pause follows the piece.
+/// Cuts `bytes` into pieces of the lengths in `cuts`. If the flag of a cut is true, a pause follows
+/// its piece.
 fn cut(bytes: &[u8], cuts: &[(u8, bool)]) -> Vec<Vec<u8>> {
     let mut pieces = Vec::new();
     let mut rest = bytes;
@@ -369,7 +374,7 @@ fn cut(bytes: &[u8], cuts: &[(u8, bool)]) -> Vec<Vec<u8>> {
         }
     }
     pieces.push(rest.to_vec());
-    // If this piece is empty, it is a pause before the end.
+    // If this last piece is empty, it is a pause before the end.
     pieces
 }
 
@@ -425,8 +430,8 @@ proptest! {
         let batches = ran.batches.len() as u64;
         prop_assert_eq!(ran.result, Ok(Summary { records: total as u64, batches, marked: 0 }));
         if cuts.iter().all(|&(_, pause)| !pause) {
-            // Without a pause all batches but the last are full. Each file may add one pause: an
-            // empty last piece.
+            // Without a pause all batches but the last are full. Each file may add one pause,
+            // because its last piece can be empty.
             prop_assert!(ran.batches.len() <= total.div_ceil(batch) + counts.len());
         }
     }
@@ -475,8 +480,8 @@ fn an_error_comes_after_the_answers_before_it() {
             ran.result,
             Err("b.csv:3:2: expected a number, found \"x\"".into())
         );
-        // The first mistake is reported, even if the second one ends the reading before the first
-        // is decoded.
+        // The first bad record is reported, even if the second one ends the reading before the
+        // first is decoded.
         for then in ["x,1\n", "6,\n\""] {
             let text = format!("1,2\n3,4\n5,1e99\n7,8\n{then}").into_bytes();
             let ran = run(batch, &TestInput::new(2), None, || {
@@ -502,8 +507,8 @@ fn an_error_comes_after_the_answers_before_it() {
     }
 }
 
-/// Records of different formats share a batch. Each is decoded by its own format, and an error
-/// names its own place.
+/// Records of inputs in different formats share a batch. Each is decoded by the format of its
+/// input, and an error names its place in its input.
 #[test]
 fn files_of_different_formats_share_batches() {
     for batch in [1, 2, 3, 5, 100] {
@@ -536,7 +541,7 @@ fn files_of_different_formats_share_batches() {
     }
 }
 
-/// Returns the number of records of each submitted batch.
+/// Gives the number of records of each submitted batch.
 trait Batches {
     fn batches(&self) -> Vec<usize>;
 }
@@ -553,7 +558,7 @@ impl Batches for NanEngine {
     }
 }
 
-/// A mock whose third record has a NaN score.
+/// A mock engine whose third record has a NaN score.
 struct NanEngine {
     mock: MockEngine,
     answered: std::cell::Cell<usize>,
@@ -658,7 +663,7 @@ fn summary(records: u64, marked: u64, ran: &Ran) -> Result<Summary, String> {
 #[test]
 fn marked_records_are_skipped_wherever_they_stand() {
     for batch in [1, 2, 3, 4, 7, 100] {
-        // Every mistake that a line can have. The blank line is no record.
+        // The text has every mistake that a line can have. The blank line is no record.
         let text = b"1,2\nx,1\n3\n3,4,5\n\n3,4\nnan,1\n1,1e39\n1;2\n5,6\n\0\xff,1\n7,8\n9";
         let ran = marked(batch, 2, None, &[("a", text), ("b", b"1,1\n,\n2,2\n")]);
         let e = "error\n";
@@ -676,9 +681,9 @@ fn marked_records_are_skipped_wherever_they_stand() {
                 "b:2:1: expected a number, found \"\""
             ]
         );
-        // Bad records do not end a batch: all but the last are full.
+        // Bad records do not end a batch, so all batches but the last are full.
         assert_eq!(ran.batches.len(), 15usize.div_ceil(batch));
-        // An input of bad records only.
+        // This input has only bad records.
         let ran = marked(batch, 1, None, &[("a", b"1x\n".repeat(20).as_slice())]);
         assert_eq!((ran.text, ran.result.unwrap().marked), (e.repeat(20), 20));
         let nan = [1.0, f32::NAN, 2.0, f32::INFINITY, f32::NEG_INFINITY, 3.0]
@@ -723,8 +728,7 @@ fn what_cannot_be_skipped_ends_the_run_behind_the_marked_records() {
     }
 }
 
-/// A first line with the wrong number of words is a bad record. With the right number it is a
-/// header.
+/// A first line of words is a header if their count fits. Otherwise it is a bad record.
 #[test]
 fn a_header_that_does_not_fit() {
     let named = || TestInput {
@@ -863,14 +867,14 @@ proptest! {
     }
 }
 
-/// A source whose next request comes only after the answer to the previous one.
+/// A source that sends its next request only after the answer to the previous one.
 struct Dialogue {
-    /// The bytes of all answers.
+    /// The bytes of all answers written so far.
     answers: Rc<RefCell<Vec<u8>>>,
     requests: Vec<&'static str>,
     /// The number of requests sent.
     sent: usize,
-    /// The number of complete records in them.
+    /// The number of complete records in the requests sent.
     records: usize,
 }
 
@@ -900,7 +904,7 @@ impl Source for Dialogue {
     }
 }
 
-/// Writes into a vector that the test can read meanwhile.
+/// An output that writes into a vector, which the test can read at any time.
 struct SharedSink {
     bytes: Rc<RefCell<Vec<u8>>>,
 }
@@ -954,8 +958,8 @@ fn a_record_is_answered_before_more_input_is_awaited() {
     }
 }
 
-/// The key fields of each line stand in front of its answer, for every output and both kinds of
-/// engine.
+/// The key fields of each line stand in front of the line's answer, for every answer format and
+/// both kinds of engine.
 #[test]
 fn keys_stand_in_front_of_answers() {
     let mut input = TestInput::new(2);
@@ -1001,7 +1005,8 @@ fn keys_stand_in_front_of_answers() {
     }
 }
 
-/// The place of an error counts the key fields. The number of numbers in a message does not.
+/// The place of an error counts the key fields too. The counts of numbers in a message do not
+/// include them.
 #[test]
 fn mistakes_behind_keys() {
     let mut input = TestInput::new(2);
@@ -1038,7 +1043,7 @@ fn mistakes_behind_keys() {
         read(None, &input, &idx(8, &[1, 2], &[1, 2])).unwrap_err(),
         message
     );
-    // The key of a record of a time series is that of its last row.
+    // The key of a record of a time series is the key of the record's last row.
     let mut rows = series(1);
     rows.keys = 1;
     let text: String = (0..5)
@@ -1080,7 +1085,8 @@ fn classes_and_scores_are_compared_on_the_way() {
         expected_scores: Some(&mut scores),
         ..Stream::new(input.shape(), &mut writer)
     };
-    // The scores are the sum and the first number: class 1 wins if the second number is negative.
+    // The scores are the sum and the first number of a record. So class 1 wins if the second number
+    // is negative.
     stream
         .run(
             &mut engine,
@@ -1088,7 +1094,7 @@ fn classes_and_scores_are_compared_on_the_way() {
         )
         .unwrap();
     assert_eq!(String::from_utf8(out).unwrap(), "0\n1\nerror\n1\n");
-    // A marked record counts as wrong.
+    // A marked record counts as a wrong prediction.
     assert_eq!(expected.finish().unwrap().to_string(), "2 of 4");
     let scores = scores.finish().unwrap();
     assert!(!scores.complete());
@@ -1099,7 +1105,7 @@ fn classes_and_scores_are_compared_on_the_way() {
     );
 }
 
-/// Returns the records of a time series by the definition: `window` rows every `hop` rows.
+/// Returns the records of a time series by definition: `window` rows, beginning every `hop` rows.
 fn windows<T: Clone>(rows: &[Vec<T>], SeriesRows { window, hop }: SeriesRows) -> Vec<Vec<T>> {
     (0..)
         .map(|n| n * hop)
@@ -1108,8 +1114,8 @@ fn windows<T: Clone>(rows: &[Vec<T>], SeriesRows { window, hop }: SeriesRows) ->
         .collect()
 }
 
-/// Returns the number of rows behind the last record by the definition. Rows between two records do
-/// not count.
+/// Returns the number of rows after the last record by definition. Skipped rows between two records
+/// do not count.
 fn rest(rows: usize, SeriesRows { window, hop }: SeriesRows) -> usize {
     let next = (0..)
         .map(|n| n * hop)
@@ -1161,8 +1167,8 @@ fn records_are_the_last_rows_of_a_series() {
     }
 }
 
-/// The scale of a column may differ from row to row of a record. It is applied to the f64 that was
-/// read, so no digits are lost.
+/// The scale of a column may differ from row to row of a record. The scale is applied to the f64
+/// that was read, so no digits are lost.
 #[test]
 fn each_row_of_a_record_has_its_own_scale() {
     let mean = vec![101325.0, 20.0, 101326.0, 21.0, 101327.0, 22.0];
@@ -1208,7 +1214,7 @@ fn each_row_of_a_record_has_its_own_scale() {
     );
 }
 
-/// A record never has rows of two inputs.
+/// A record never contains rows of two inputs.
 #[test]
 fn a_series_ends_with_its_input() {
     for batch in [1, 2, 100] {
@@ -1277,7 +1283,7 @@ fn mistakes_of_a_series_name_its_rows() {
         error(None, &short),
         "stdin: row 3: expected 3 rows, the input ends after 2"
     );
-    // A number that fits f32 in all rows of a record but one, by the scale of that row.
+    // This number fits f32 in all rows of a record but one, whose scale makes it too large.
     let scale: Vec<f64> = (0..6).map(|i| if i == 3 { 1e30 } else { 1.0 }).collect();
     let transform = Transform::ScaleOffset {
         scale: scale.into(),
@@ -1306,7 +1312,7 @@ fn mistakes_of_a_series_name_its_rows() {
         read(f32s, &input, &floats(&[0.0, f32::INFINITY])).unwrap_err(),
         "stdin: row 1, value 2: expected a finite number, found inf"
     );
-    // A window must divide the numbers of a record.
+    // The number of rows in a window must divide the count of numbers of a record.
     let shape = |window| {
         TestInput::new(64)
             .shape()
@@ -1323,8 +1329,8 @@ fn mistakes_of_a_series_name_its_rows() {
     }
 }
 
-/// Every record that contains a bad row is bad for its reason. A bad row that no record contains is
-/// ignored.
+/// Every record that contains a bad row is bad for the row's reason. A bad row that no record
+/// contains is ignored.
 #[test]
 fn a_bad_row_marks_the_records_that_have_it() {
     for (hop, expected, reasons) in [
@@ -1383,7 +1389,8 @@ fn a_bad_row_marks_the_records_that_have_it() {
 }
 
 proptest! {
-    /// A time series gives the same answers as its windows, read as whole records.
+    /// A time series gives the same answers as an input that has the series' windows as whole
+    /// records.
     #[test]
     fn windows_are_those_of_the_definition(
         (width, window, hop) in (1usize..4, 1usize..7, 1usize..9),
@@ -1413,12 +1420,12 @@ proptest! {
         for (file, &n) in counts.iter().enumerate() {
             let rows: Vec<Vec<u8>> = (0..n).map(|_| (0..width).map(|_| next()).collect()).collect();
             let cut_out = windows(&rows, shape);
-            // The numbers and their order are the same.
+            // Read as a series or as records, the windows give the same numbers in the same order.
             let (bytes, of_records) =
                 (encode(format, &rows, width), encode(format, &cut_out, width * window));
             let expected = read(Some(format), &whole, &of_records);
             prop_assert_eq!(read_pieces(Some(format), &input, cut(&bytes, &cuts)), expected);
-            // In text, some rows are bad.
+            // In the text format some rows are bad.
             let text = |rows: &[Vec<String>]| {
                 rows.iter().map(|r| r.join(",") + "\n").collect::<String>().into_bytes()
             };
@@ -1428,7 +1435,7 @@ proptest! {
                 row.iter().map(word).collect()
             };
             let lines: Vec<Vec<String>> = rows.iter().enumerate().map(words).collect();
-            // Without a header a first line of words would be taken for one.
+            // Without a header, a first line of words would be taken for a header.
             let with_header = |width: usize, lines: &[Vec<String>]| {
                 [(vec!["h"; width].join(",") + "\n").into_bytes(), text(lines)].concat()
             };

@@ -1,5 +1,5 @@
-//! Writes numbers, lists and labels as text. Each function appends to a buffer and does not
-//! allocate if the buffer has room.
+//! Writes numbers, lists and labels as text. Each function appends to a buffer, and allocates only
+//! if the buffer is full.
 
 use super::decimal;
 use std::borrow::Cow;
@@ -51,7 +51,7 @@ pub(super) fn number(b: &mut Vec<u8>, x: f32) {
     };
 }
 
-/// Writes the name of class `c`, or its number if it has no name.
+/// Writes the name of class `c`, or its index if it has no name.
 pub(super) fn label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
     match labels.get(c as usize) {
         Some(text) => b.extend_from_slice(text.as_bytes()),
@@ -59,7 +59,8 @@ pub(super) fn label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
     }
 }
 
-/// Writes the name of class `c` as a JSON string. If it has no name, the string has its number.
+/// Writes the name of class `c` as a JSON string. If the class has no name, the string holds its
+/// index.
 pub(super) fn json_label(b: &mut Vec<u8>, labels: &[Cow<'static, str>], c: u32) {
     b.push(b'"');
     match labels.get(c as usize) {

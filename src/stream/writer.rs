@@ -14,7 +14,7 @@ use std::ops::Range;
 #[cfg(test)]
 mod tests;
 
-/// The number of buffered bytes at which they are written to the output.
+/// When the buffer holds this many bytes, they are written to the output.
 const BUFFER: usize = 1 << 16;
 
 /// The class, or the set of classes, that the answer to a record gives.
@@ -33,14 +33,14 @@ pub(crate) struct ResultWriter<'a, W> {
     output: AnswerFormat,
     spec: OutputSpec<'a>,
     buffer: Vec<u8>,
-    /// The current record's probabilities or outputs: its scores after the final activation. Empty
-    /// if neither line nor prediction needs them.
+    /// The current record's scores after the final activation, as probabilities or outputs. Empty
+    /// if neither the line nor the prediction needs them.
     values: Vec<f64>,
-    /// The current record's classes, for `Multilabel`.
+    /// The current record's predicted classes. Used only for `Multilabel` networks.
     set: Vec<u32>,
-    /// Scratch memory for `-o top=K`: classes, the likeliest first.
+    /// Scratch memory for `-o top=K`: the classes, the most likely one first.
     order: Vec<u32>,
-    /// The key fields that begin the current line, with a comma behind each.
+    /// The key fields that begin the current line, with a comma after each.
     key: Vec<u8>,
     records: u64,
     marked: u64,
@@ -50,8 +50,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     /// Makes a writer to `out`. [`check`](super::check) must have accepted `output`.
     pub(crate) fn new(out: W, output: AnswerFormat, spec: OutputSpec<'a>) -> Self {
         let classes = spec.classes();
-        // The longest line has index, escaped label, probability and score of each class. It must
-        // have room in a buffer that is almost full.
+        // The longest line has the index, escaped label, probability and score of each class. The
+        // line must still fit in a buffer that is almost full.
         let labels: usize = spec.labels.iter().map(|l| 6 * l.len()).sum();
         let names: usize = spec.named.iter().map(|v| 8 + 6 * v.name.len()).sum();
         let line = 256 + 96 * classes + labels + names;
@@ -69,24 +69,25 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         }
     }
 
-    /// Returns the number of records written, bad ones included.
+    /// Returns the number of answers written, those to bad records included.
     pub(crate) fn records(&self) -> u64 {
         self.records
     }
 
-    /// Returns the number of bad records written.
+    /// Returns the number of answers written to bad records.
     pub(crate) fn marked(&self) -> u64 {
         self.marked
     }
 
-    /// Sets the key fields that begin the next line. They are as they were read, with a comma
-    /// behind each.
+    /// Sets the key fields that begin the next line. They are copied as they were read, with a
+    /// comma after each.
     pub(crate) fn set_key(&mut self, key: &[u8]) {
         self.key.clear();
         self.key.extend_from_slice(key);
     }
 
-    /// Writes the key fields. In JSON writes the record's number and the key fields.
+    /// Begins a line with the key fields. A line of JSON begins with the record's number, then has
+    /// the key fields.
     fn begin_line(&mut self) {
         let b = &mut self.buffer;
         if self.output != AnswerFormat::Json {
@@ -147,7 +148,7 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         })
     }
 
-    /// Writes the answer to a bad record. `why` is the reason, which only JSON contains.
+    /// Writes the answer to a bad record. `why` is the reason, which only a JSON answer contains.
     pub(crate) fn mark(&mut self, why: &Error) -> Result<(), Error> {
         self.begin_line();
         let b = &mut self.buffer;
@@ -176,12 +177,12 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     }
 
     /// Returns the scores of the record that was written last, as `-o scores` writes them. `answer`
-    /// is that record's answer.
+    /// is the same record's answer.
     pub(crate) fn last_scores<'b>(&'b self, answer: &Answer<'b>) -> impl Iterator<Item = f32> + 'b {
         outputs(&self.spec, &self.values, answer, 0..answer.scores.len())
     }
 
-    /// Writes all buffered lines to the output. Dropping a writer does not.
+    /// Writes all buffered lines to the output. Dropping a writer does not write them.
     pub(crate) fn flush(&mut self) -> Result<(), Error> {
         self.drain()?;
         self.out.flush().map_err(write_error)
@@ -194,7 +195,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         result.map_err(write_error)
     }
 
-    /// Fills `values` if the line or the prediction needs them.
+    /// Fills `values` with the record's scores after the final activation, if the line or the
+    /// prediction needs them.
     fn activate(&mut self, answer: &Answer<'_>) {
         let wanted = matches!(
             self.output,
@@ -212,8 +214,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         }
     }
 
-    /// Returns the predicted class. For `Multilabel` puts the class indices into `set` and returns
-    /// `None`. Returns `None` for `Values`.
+    /// Returns the predicted class of the record. For a `Multilabel` network puts the predicted
+    /// classes into `set` and returns `None`. For a `Values` network returns `None`.
     fn decide(&mut self, answer: &Answer<'_>) -> Option<u32> {
         let threshold = self.spec.threshold;
         match self.spec.kind {
@@ -259,8 +261,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
         let k = k.min(classes);
         self.order.clear();
         self.order.extend(0..classes as u32);
-        // Different scores can have the same probability after rounding, so the scores are
-        // compared.
+        // Different scores can have the same probability after rounding. So the order of the
+        // classes is that of the scores.
         let binary = self.spec.kind == Kind::Binary;
         let key = |c: u32| {
             if binary {
@@ -273,7 +275,8 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
             let by_key: Ordering = key(*b).partial_cmp(&key(*a)).unwrap_or(Ordering::Equal);
             by_key.then(a.cmp(b))
         };
-        // A selection is as fast as a sort for a small K, and has kilobytes less code.
+        // For a small K, selecting the best K times is as fast as a sort, and has kilobytes less
+        // code.
         for i in 0..k {
             let best = (i..classes).min_by(|&a, &b| likelier(&self.order[a], &self.order[b]));
             self.order.swap(i, best.unwrap_or(i));
@@ -326,8 +329,9 @@ impl<'a, W: io::Write> ResultWriter<'a, W> {
     }
 }
 
-/// Returns a record's outputs with the indices `which`. If the network computes values, these are
-/// its scores after the final activation. For a classifier they are the scores themselves.
+/// Returns a record's outputs with the indices `which`. If the network computes values, its outputs
+/// are its scores after the final activation. The outputs of a classifier are the scores
+/// themselves.
 fn outputs<'v>(
     spec: &OutputSpec<'_>,
     values: &'v [f64],

@@ -1,4 +1,4 @@
-//! The block that was appended to the program's own file.
+//! The block of baked data that was appended to the program's own file.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 
-/// Opens the program's own file: through /proc, or else by the name that the program was started
-/// with.
+/// Opens the program's own file through /proc. Without /proc, opens it by the name with which the
+/// program was started.
 pub(crate) fn file() -> io::Result<File> {
     File::open("/proc/self/exe").or_else(|_| {
         // SAFETY: the kernel passes a string that lives as long as the process, or null.
@@ -23,8 +23,8 @@ pub(crate) fn file() -> io::Result<File> {
     })
 }
 
-/// Maps `bytes` bytes of `file` read-only, for the rest of the run. `offset` is their place in the
-/// file, a multiple of the page size.
+/// Maps `bytes` bytes of `file` read-only, for the rest of the run. They begin at byte `offset` of
+/// the file, which must be a multiple of the page size.
 pub(crate) fn map(file: &File, offset: u64, bytes: u64) -> io::Result<&'static [u8]> {
     let wide = || io::Error::other("it is too large");
     let length = usize::try_from(bytes).map_err(|_| wide())?;

@@ -1,4 +1,4 @@
-//! Readiness of file descriptors (poll(2)), and other calls of the system around files.
+//! Readiness of file descriptors (poll(2)), and other system calls around files.
 
 use super::signal;
 use libc::{POLLIN, POLLOUT, c_int, c_short, nfds_t, poll, pollfd};
@@ -6,12 +6,12 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// A bit for each of the descriptors 0 and 1. It is set if the descriptor was closed when the
-/// process began.
+/// A bit for each of the descriptors 0 (stdin) and 1 (stdout). It is set if the descriptor was
+/// closed when the process began.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-/// Sets `CLOSED` before Rust's runtime starts. The runtime opens /dev/null for a closed descriptor,
-/// so that input would be empty and results would be lost without an error.
+/// Sets `CLOSED` before Rust's runtime starts. The runtime opens /dev/null for a closed descriptor.
+/// Then input would be empty, and results would be lost without an error.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
@@ -62,7 +62,7 @@ pub(crate) fn wait_writable(fd: BorrowedFd<'_>) {
 }
 
 /// Returns true if one of `events`, a hang-up or an error comes within `timeout` ms (-1: no limit).
-/// Also returns true if the poll fails: the read or write that follows reports the error.
+/// Also returns true if the poll fails, because the read or write that follows reports the error.
 fn poll_one(fd: BorrowedFd<'_>, events: c_short, timeout: c_int) -> bool {
     poll_all(
         &mut [pollfd {
@@ -74,8 +74,8 @@ fn poll_one(fd: BorrowedFd<'_>, events: c_short, timeout: c_int) -> bool {
     )
 }
 
-/// Waits up to `timeout` ms (-1: no limit) for an event of one of `entries`, and returns true if
-/// there is one. Also returns true if the poll fails. A signal does not end the wait.
+/// Waits up to `timeout` ms (-1: no limit) for an event on one of `entries`. Returns true if there
+/// is one, or if the poll fails. A signal does not end the wait.
 fn poll_all(entries: &mut [pollfd], timeout: c_int) -> bool {
     loop {
         // SAFETY: the entries are valid and live through the call.
@@ -123,8 +123,9 @@ pub(crate) fn cores() -> usize {
     count.max(1) as usize
 }
 
-/// Locks a whole file, shared or `alone`, without waiting. Returns false if another process has the
-/// lock. The lock belongs to the descriptor, so the system releases it when the process dies.
+/// Locks a whole file without waiting: `alone`, or shared with other processes. Returns false if
+/// another process has the lock. The lock belongs to the descriptor, so the system releases it when
+/// the process dies.
 pub(crate) fn lock(fd: &impl AsRawFd, alone: bool) -> io::Result<bool> {
     let kind = if alone { libc::LOCK_EX } else { libc::LOCK_SH };
     // SAFETY: the call takes two numbers.

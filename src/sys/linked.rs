@@ -1,4 +1,4 @@
-//! The block that the assembler included in the program.
+//! The block of baked data that the assembler included in the program.
 
 #[cfg(target_endian = "big")]
 compile_error!("the block is little-endian");
@@ -8,8 +8,8 @@ unsafe extern "C" {
     static mortonnet_block_end: [u8; 0];
 }
 
-/// Returns the block, which begins at a page. A program that `mortonnet-bake` fills has a
-/// [`BlockSlot`](crate::block::BlockSlot) there instead.
+/// Returns the block, which begins at a page boundary. In a program that `mortonnet-bake` fills
+/// later, the bytes are a [`BlockSlot`](crate::block::BlockSlot) instead.
 pub(crate) fn block() -> &'static [u8] {
     let (start, end) = (&raw const mortonnet_block, &raw const mortonnet_block_end);
     // SAFETY: the symbols stand at both ends of the bytes that the assembler included. They are

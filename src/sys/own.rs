@@ -1,4 +1,4 @@
-//! Files that only this user and root could write. Their contents may be handed to a driver.
+//! Files that only this user and root could write. Their contents may be passed to a driver.
 
 use super::io::user;
 use std::fs::{File, Metadata};
@@ -68,7 +68,7 @@ pub(crate) struct OwnBytes {
 }
 
 impl OwnBytes {
-    /// Drops the bytes in front of `start`.
+    /// Drops the bytes before position `start`.
     pub(crate) fn behind(mut self, start: usize) -> OwnBytes {
         self.bytes.drain(..start);
         self
@@ -96,7 +96,7 @@ pub(crate) enum ReadError {
     Refused(String),
 }
 
-/// The reason why others may have written a folder or a file.
+/// The reason why other users may have written a folder or a file.
 #[derive(Debug)]
 pub(crate) enum Foreign {
     /// The owner is neither this user nor root, but the user with this ID.

@@ -19,21 +19,22 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::SeqCst};
 static STOP: AtomicI32 = AtomicI32::new(0);
 /// The time of the first signal that asked the program to stop, in [`ticks`].
 static SINCE: AtomicU32 = AtomicU32::new(0);
-/// True if SIGUSR1 came and [`asked`] has not returned it yet.
+/// True if SIGUSR1 came and [`asked`] has not reported it yet.
 static ASKED: AtomicBool = AtomicBool::new(false);
 /// The eventfd that each signal makes readable. It is -1 before [`serve_questions`].
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 
 const ALL: [c_int; 3] = [SIGUSR1, SIGINT, SIGTERM];
-/// A bit for each signal of `ALL` that was not ignored when the program started. Bit `n` is signal
-/// `n`.
+/// A bit for each signal of `ALL` that was not ignored when the program started. Bit `n` stands for
+/// signal number `n`.
 static HEARD: AtomicU32 = AtomicU32::new(0);
-/// A bit for each signal that [`keep`] gives the handler.
+/// A bit for each signal for which [`keep`] installs the handler. Bit `n` stands for signal number
+/// `n`.
 static SERVED: AtomicU32 = AtomicU32::new(0);
 
-/// Makes SIGUSR1 ask for the progress ([`asked`]). A file that may not grow further (SIGXFSZ)
-/// becomes an error of the write, like a full disk. Must be called first, before anything that may
-/// install handlers. Signals that the starter of the program had it ignore (nohup, jobs in the
+/// Makes SIGUSR1 ask for the progress ([`asked`]). Turns a write beyond the file size limit
+/// (SIGXFSZ) into an error, like a full disk. Must be called first, before anything that may
+/// install handlers. Signals that were ignored when the program started (nohup, jobs in the
 /// background) stay ignored.
 pub(crate) fn serve_questions() -> io::Result<()> {
     // SAFETY: the calls take two numbers.
@@ -55,15 +56,16 @@ pub(crate) fn serve_questions() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes SIGINT and SIGTERM ask for an end ([`stop`]). Must be called after [`serve_questions`].
+/// Makes SIGINT and SIGTERM ask the program to stop ([`stop`]). Must be called after
+/// [`serve_questions`].
 pub(crate) fn serve_stops() {
     SERVED.store(HEARD.load(SeqCst), SeqCst);
     keep();
 }
 
 /// Installs the handler again. The compiler in many OpenCL drivers (LLVM in PoCL and Mesa) installs
-/// its own when it first runs, which may be at a launch. That handler passes on signals to stop,
-/// but drops SIGUSR1.
+/// its own handler when it first runs, which may be at a launch. The compiler's handler passes on
+/// SIGINT and SIGTERM, but drops SIGUSR1.
 pub(crate) fn keep() {
     let served = SERVED.load(SeqCst);
     ALL.into_iter()
@@ -71,17 +73,18 @@ pub(crate) fn keep() {
         .for_each(handle);
 }
 
-/// Returns the signal that asked for an end, if one came. Of several it is the last.
+/// Returns the last signal that asked the program to stop, or `None` if none came.
 pub(crate) fn stop() -> Option<c_int> {
     Some(STOP.load(SeqCst)).filter(|&signal| signal != 0)
 }
 
-/// Returns true if SIGUSR1 came since the last call.
+/// Returns true if SIGUSR1 came since the last call of this function.
 pub(crate) fn asked() -> bool {
     ASKED.swap(false, SeqCst)
 }
 
-/// Ends the program by `signal`, so that its parent (a shell, systemd) sees that it was stopped.
+/// Ends the program by `signal`, so that its parent (a shell, systemd) sees that a signal stopped
+/// it.
 pub(crate) fn die(signal: c_int) -> ! {
     // SAFETY: the set is filled before it is used. All other arguments are numbers.
     unsafe {
@@ -95,8 +98,8 @@ pub(crate) fn die(signal: c_int) -> ! {
     std::process::exit(128 + signal)
 }
 
-/// Returns a descriptor that becomes readable after a signal. Before [`serve_questions`] it is -1,
-/// which poll(2) ignores.
+/// Returns the descriptor that becomes readable after a signal. Before [`serve_questions`] it is
+/// -1, which poll(2) ignores.
 pub(super) fn wake() -> c_int {
     WAKE.load(SeqCst)
 }
@@ -130,7 +133,7 @@ fn handle(signal: c_int) {
     }
 }
 
-/// Returns the time in ticks of about 1/8 s, by a clock that a handler may read.
+/// Returns the time in ticks of about 1/8 s. It reads a clock that a signal handler may read.
 fn ticks() -> u32 {
     let mut now = libc::timespec {
         tv_sec: 0,
@@ -141,9 +144,9 @@ fn ticks() -> u32 {
     (now.tv_sec as u32) << 3 | (now.tv_nsec >> 27) as u32
 }
 
-/// Returns true if a signal at tick `now` is a second one. It is a twin of the first one if that
-/// arrived at most one tick before, at `since`. A `since` of 0 means that the handler of the first
-/// signal has not stored its tick yet.
+/// Returns true if a signal at tick `now` counts as a second one. A signal at most one tick after
+/// the first, which came at tick `since`, is its twin and does not count. A `since` of 0 means that
+/// the handler of the first signal has not stored its tick yet.
 fn second(now: u32, since: u32) -> bool {
     since != 0 && now.wrapping_sub(since) > 1
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Returns the number of the calling thread. Threads are numbered from 1, in the order of their
-/// first calls of this.
+/// first calls of this function.
 pub(crate) fn number() -> u32 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     thread_local!(static NUMBER: Cell<u32> = const { Cell::new(0) });
@@ -20,7 +20,7 @@ pub(crate) fn number() -> u32 {
     })
 }
 
-/// Returns the CPU time of all threads of the process.
+/// Returns the CPU time that all threads of the process have used so far.
 #[cfg(feature = "lab")]
 pub(crate) fn cpu_time() -> Duration {
     let mut time = libc::timespec {
@@ -39,7 +39,7 @@ pub(crate) trait Serve: Send + Sync + 'static {
 }
 
 /// A thread of pthread_create(3). A thread of the standard library allocates when it begins to run,
-/// milliseconds after its start. A stream that must not allocate may be under way then.
+/// milliseconds after its start. By then a stream that must not allocate may be running.
 pub(crate) struct Thread {
     id: libc::pthread_t,
 }

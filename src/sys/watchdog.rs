@@ -20,26 +20,26 @@ use std::time::Duration;
 static CALLS: AtomicU64 = AtomicU64::new(0);
 const TAKEN: u64 = u64::MAX;
 
-/// The number of calls of [`beat`].
+/// The number of calls of [`beat`] so far.
 static BEATS: AtomicU64 = AtomicU64::new(0);
 
-/// The name of the work that the current call is part of, such as `build`. It was given by
-/// [`beat`].
+/// The name of the work that the current call is part of, such as `build`. The last call of
+/// [`beat`] has set it.
 static WORK: Mutex<&str> = Mutex::new("");
 
-/// The limit of a driver's call in ms, from `--timeout`. 0 means no limit.
+/// The time limit of a driver's call in ms, from `--timeout`. 0 means no limit.
 static LIMIT: AtomicU32 = AtomicU32::new(10_000);
 
 /// True while the watchdog watches driver calls. False before [`watch`], after [`stop`], and always
 /// without a limit.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// True once calls belong to batches of the stream, not to start-up. The slowest of these calls
-/// sets the time that later ones may take.
+/// True once driver calls belong to batches of the stream, not to start-up. The slowest of the
+/// stream's calls sets the time that later calls may take.
 static STREAM: AtomicBool = AtomicBool::new(false);
 
-/// True if a batch at least as large as the current one was computed before. If not, the driver may
-/// have to compile, and gets more time.
+/// True if a batch at least as large as the current one was computed before. If it is false, the
+/// driver may have to compile, so the call may take longer.
 static WARM: AtomicBool = AtomicBool::new(false);
 
 /// The number of the watchdog's thread, from [`thread::number`].
@@ -48,31 +48,33 @@ static TAKER: AtomicU32 = AtomicU32::new(0);
 /// True if a thread of this process hangs in a driver.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
 
-/// True while the watchdog sleeps until a call begins. [`BEGUN`] wakes it.
+/// True while the watchdog sleeps until a driver call begins. [`BEGUN`] wakes it.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 static BEGUN: Condvar = Condvar::new();
 static IDLE: Mutex<()> = Mutex::new(());
 
-/// The number of ticks in the limit.
+/// The number of ticks in the time limit of a driver's call.
 const TICKS: u32 = 10;
 
-/// A call at start, or of a batch larger than all before it, may take this many times the limit.
+/// A call at start, or for a batch larger than all before it, may take this many times the limit.
 const FIRST: u32 = 6;
 
-/// Work at start during which drivers compile (Mali's when a kernel is created).
+/// The names of work at start during which drivers compile (Mali's driver when a kernel is
+/// created).
 const COMPILING: [&str; 2] = ["build", "kernels"];
-/// A call of [`COMPILING`] work may take this many times the limit. VC4CL needs 105 s for a kernel.
+/// A driver call in [`COMPILING`] work may take this many times the limit. VC4CL needs 105 s for a
+/// kernel.
 const COMPILE: u32 = 20;
 
-/// A call for a batch may take this many times as long as the slowest one so far, and at least the
-/// limit.
+/// A call for a batch may take this many times as long as the slowest call for a batch so far. It
+/// may always take the limit.
 const SLOWER: u32 = 10;
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|e| e.into_inner())
 }
 
-/// Sets the limit of a driver's call. Zero means no limit. Must be called before [`watch`].
+/// Sets the time limit of a driver's call. Zero means no limit. Must be called before [`watch`].
 pub(crate) fn set_limit(limit: Duration) {
     let ms = limit.as_millis().min(u32::MAX.into()) as u32;
     LIMIT.store(if limit.is_zero() { 0 } else { ms.max(TICKS) }, SeqCst);
@@ -86,8 +88,9 @@ pub(crate) fn tick() -> Option<Duration> {
     }
 }
 
-/// Returns the number of ticks that a call may take. `slowest` is the number of ticks that the
-/// slowest earlier call took. `None` is for a call during which the driver may still compile.
+/// Returns the number of ticks that a driver's call may take. `slowest` is the number of ticks that
+/// the slowest earlier call took. `None` stands for a call during which the driver may still
+/// compile.
 pub(crate) fn allowed(slowest: Option<u32>) -> u32 {
     let first = || {
         if COMPILING.contains(&work()) {
@@ -108,8 +111,8 @@ pub(crate) fn silence(ticks: u32) -> String {
     format!("no answer for {seconds:.1} s")
 }
 
-/// Runs `work`, which may hang in a driver. If the watchdog takes the run meanwhile, this never
-/// returns.
+/// Runs `work`, which may hang in a driver. If the watchdog takes over the run meanwhile, this
+/// function never returns.
 pub(crate) fn call<T>(work: impl FnOnce() -> T) -> T {
     if !WATCHED.load(SeqCst) {
         return work();
@@ -128,8 +131,8 @@ fn check() {
     }
 }
 
-/// Runs `work`, which waits for something else than a driver. If a call is under way, the time of
-/// `work` does not count for it.
+/// Runs `work`, which waits for something else than a driver. If a driver call is under way, the
+/// time of `work` does not count as the call's time.
 pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
     check();
     let count = CALLS.load(SeqCst);
@@ -164,8 +167,8 @@ fn end() {
     }
 }
 
-/// Gives a sign of life from the current call, whose next part is `work`. If the watchdog owns the
-/// run, this returns on the watchdog's thread only.
+/// Gives a sign of life from the current driver call, whose next part is `work`. If the watchdog
+/// owns the run, this returns only on the watchdog's thread.
 pub(crate) fn beat(work: &'static str) {
     check();
     *locked(&WORK) = work;
@@ -173,7 +176,8 @@ pub(crate) fn beat(work: &'static str) {
     alive();
 }
 
-/// Gives a sign of life from the current call, which waits for another thread of this program.
+/// Gives a sign of life from the current driver call, which waits for another thread of this
+/// program.
 pub(crate) fn alive() {
     let _ = CALLS.fetch_update(SeqCst, SeqCst, |n| {
         (n % 2 == 1 && n != TAKEN).then(|| n + 2)
@@ -190,14 +194,14 @@ pub(crate) fn work() -> &'static str {
     *locked(&WORK)
 }
 
-/// Marks the following calls as calls for one batch of the stream. `warm`: a batch at least as
-/// large was computed before.
+/// Marks the following calls as driver calls for one batch of the stream. `warm` is true if a batch
+/// at least as large was computed before.
 pub(crate) fn batch(warm: bool) {
     STREAM.store(true, SeqCst);
     WARM.store(warm, SeqCst);
 }
 
-/// Stops watching: the rest of the program calls no driver.
+/// Stops watching, because the rest of the program calls no driver.
 pub(crate) fn stop() {
     WATCHED.store(false, SeqCst);
 }
@@ -207,8 +211,8 @@ pub(crate) fn abandon() {
     ABANDONED.store(true, SeqCst);
 }
 
-/// Ends the process at once if a thread of it hangs in a driver. A normal end would run the
-/// driver's exit handlers, which wait for that thread.
+/// Ends the process at once if one of its threads hangs in a driver. A normal end would run the
+/// driver's exit handlers, which wait for the hanging thread.
 pub(crate) fn exit(code: u8) {
     if ABANDONED.load(SeqCst) {
         // SAFETY: the call takes a number and ends the process.
@@ -224,8 +228,8 @@ struct Watchdog {
     on_hang: OnHang,
 }
 
-/// Starts watching. If a call hangs, `hung` runs on the watchdog's thread and finishes the run.
-/// Then the process ends, even if other threads still run.
+/// Starts the watchdog. If a driver call hangs, `hung` runs on the watchdog's thread and finishes
+/// the run. Then the process ends, even if other threads still run.
 pub(crate) fn watch(hung: impl Fn(u32) -> u8 + Send + Sync + 'static) -> io::Result<()> {
     let Some(_) = tick() else { return Ok(()) };
     let on_hang = Box::new(hung);
@@ -259,14 +263,14 @@ impl Serve for Watchdog {
     }
 }
 
-/// Returns the number of whole ticks that a call lasted. `ticks` is the number of ticks that began
-/// during the call. The last of them may not have been a whole one. A call that ended before the
+/// Returns the number of whole ticks that a driver's call lasted. `ticks` is the number of ticks
+/// that began during the call. The last one may not have been whole. A call that ended before the
 /// watchdog looked has none.
 fn whole(ticks: u32) -> u32 {
     ticks.saturating_sub(1)
 }
 
-/// Waits until a call is under way, and returns [`CALLS`], which is odd then.
+/// Waits until a driver call is under way. Returns the value of [`CALLS`], which is then odd.
 fn begun() -> u64 {
     let mut idle = locked(&IDLE);
     loop {
@@ -284,8 +288,8 @@ fn begun() -> u64 {
 mod tests {
     use super::*;
 
-    /// A call that ends before the watchdog's first tick must not count as the slowest of all:
-    /// later calls would then have no limit.
+    /// A call that ends before the watchdog's first tick counts as 0 ticks. If it counted as a huge
+    /// number, later calls would have no limit.
     #[test]
     fn a_call_without_a_tick_lasts_no_time() {
         let slowest = [0, 1, 4].map(whole).into_iter().max();

@@ -1,5 +1,5 @@
-//! Attention and the rotation of queries and keys, made of products, softmax, element-wise
-//! operations and copies.
+//! Attention and the rotary embedding of queries and keys, built from products, softmax,
+//! element-wise operations and copies.
 
 use super::builder::Builder;
 use super::constant::{ConstantTensor, Element};
@@ -11,15 +11,16 @@ use crate::ir::op::{Activation, Arithmetic, SoftmaxOf};
 
 /// The options of an attention node.
 pub(super) struct Wishes {
-    /// The factor of the products of queries and keys. `None` stands for 1 / √n, where n is the
-    /// count of numbers of a query in one head.
+    /// The factor for the products of queries and keys. `None` stands for 1 / √n, where n is the
+    /// length of a query in one head.
     pub(super) scale: Option<f64>,
-    /// True if a query sees no later key.
+    /// True if a query must not attend to later keys.
     pub(super) causal: bool,
-    /// If it is there, a sum x of product and mask becomes cap · tanh(x / cap).
+    /// A soft limit on the attention scores. A score x, with its mask, becomes cap · tanh(x / cap).
+    /// `None` for no limit.
     pub(super) cap: Option<f64>,
-    /// The number of heads of the queries, and of keys and values. It is used only if the heads are
-    /// joined in one axis.
+    /// The number of heads of the queries, and that of the keys and values. It is used only if all
+    /// heads share the last axis of their tensor.
     pub(super) heads: [usize; 2],
 }
 
@@ -27,29 +28,29 @@ pub(super) struct Wishes {
 #[derive(Clone, Copy)]
 pub(super) enum Mask<'m> {
     None,
-    /// Numbers that are added to the products of queries and keys.
+    /// Numbers to add to the products of queries and keys.
     Summand(Operand<'m>),
-    /// True where a key is seen.
+    /// A truth value for each key, true if the query attends to it.
     Seen(Operand<'m>),
 }
 
-/// Keys and values of earlier places of the sequence, which are put in front of the new ones.
-/// `None` if there are none.
+/// Keys and values of earlier places of the sequence (the cache). They are put in front of the new
+/// keys and values. `None` without a cache.
 pub(super) type Past<'p> = Option<[Operand<'p>; 2]>;
 
-/// The results of attention.
+/// The results of an attention node.
 pub(super) struct Attended {
     pub(super) result: Live,
-    /// Keys and values, the earlier ones included.
+    /// All keys and all values, with the earlier ones in front.
     pub(super) present: [Live; 2],
-    /// The stages on the way to the weights of the values: scaled products of queries and keys,
-    /// these with the mask, these limited by the cap, and their softmax.
+    /// The stages of the attention scores, in this order: the scaled products of queries and keys,
+    /// then with the mask added, then limited by the cap, then after softmax.
     pub(super) products: [Live; 4],
 }
 
 /// Builds softmax(q · kᵀ · scale + mask) · v for each head. A cap limits the numbers in front of
 /// the softmax. q, k and v have the axes [batch, head, place, number], or [batch, place, numbers of
-/// all heads].
+/// all heads]. A place is a position in the sequence.
 pub(super) fn attention(
     b: &mut Builder,
     name: &str,
@@ -74,7 +75,7 @@ pub(super) fn attention(
             ));
         }
     }
-    // The index of the axis of the heads in `dims`.
+    // The index of the heads axis in `dims`, which leaves out the axis of the records.
     let at = usize::from(q.records.is_none());
     let before = match past {
         Some([past, _]) => sizes_of(past, &q)[at + 1],
@@ -116,8 +117,8 @@ pub(super) fn attention(
     })
 }
 
-/// Repeats each head of keys or values along the axis `at`, so that there are `heads`, the number
-/// that the queries have.
+/// Repeats each head of keys or values along the axis `at`, up to `heads`, the number of the
+/// queries' heads.
 fn repeated(
     b: &mut Builder,
     name: &str,
@@ -136,8 +137,8 @@ fn repeated(
     operations::along(b, name, x, at, &each)
 }
 
-/// Returns the sizes of an operand without the axis of the records. A constant has that axis where
-/// the value `like` has it.
+/// Returns the sizes of an operand without the axis of the records. A constant is taken to have
+/// that axis at the same index as the tensor `like`.
 fn sizes_of(operand: Operand<'_>, like: &Live) -> Vec<usize> {
     match operand {
         Operand::Live(x) => x.dims.clone(),
@@ -151,7 +152,7 @@ fn sizes_of(operand: Operand<'_>, like: &Live) -> Vec<usize> {
     }
 }
 
-/// Turns [batch, place, numbers of all heads] into [batch, head, place, number].
+/// Splits heads: turns [batch, place, numbers of all heads] into [batch, head, place, number].
 fn split(b: &mut Builder, name: &str, x: &Live, heads: usize) -> Result<Live, String> {
     let Some((&all, ahead)) = x.dims.split_last() else {
         return Err(format!("expected three axes, found {}", x.shown()));
@@ -165,8 +166,8 @@ fn split(b: &mut Builder, name: &str, x: &Live, heads: usize) -> Result<Live, St
     b.transpose(name, &split, &order)
 }
 
-/// Turns [batch, head, place, number] into [batch, place, numbers of all heads]. `at` is the axis
-/// of the heads.
+/// Merges heads: turns [batch, head, place, number] into [batch, place, numbers of all heads]. `at`
+/// is the index of the heads axis.
 fn merged(b: &mut Builder, name: &str, x: &Live, at: usize) -> Result<Live, String> {
     let order: Vec<usize> = (0..at).chain([at + 1, at, at + 2]).collect();
     let turned = b.transpose(name, x, &order)?;
@@ -174,8 +175,8 @@ fn merged(b: &mut Builder, name: &str, x: &Live, at: usize) -> Result<Live, Stri
     Ok(turned.with_dims([&x.dims[..at], &[places, heads * numbers]].concat()))
 }
 
-/// Adds the mask to the products of queries and keys. `causal` is the number of earlier keys, or
-/// `None` if a query may see later keys than its own.
+/// Adds the mask to the products of queries and keys. With `causal`, a query attends to no later
+/// key, and `causal` is the number of earlier keys in the cache. `None` allows later keys.
 fn masked(
     b: &mut Builder,
     name: &str,
@@ -215,10 +216,11 @@ fn masked(
     })
 }
 
-/// Turns pairs of numbers along the last axis by angles: (x, y) to (x · cos − y · sin,
-/// x · sin + y · cos). If `interleaved` is true, a pair is two neighbours. Otherwise it is two
-/// numbers whose distance is `turned` / 2. Numbers behind the first `turned` stay. `cos` and `sin`
-/// have one number for each pair.
+/// Applies a rotary embedding along the last axis: turns pairs (x, y) of numbers into (x · cos − y
+/// · sin, x · sin + y · cos). `cos` and `sin` have one number for each pair.
+///
+/// Only the first `turned` numbers are rotated. If `interleaved` is true, neighbours form a pair.
+/// Otherwise the two numbers of a pair are `turned` / 2 apart.
 pub(super) fn rotary(
     b: &mut Builder,
     name: &str,
@@ -246,7 +248,7 @@ pub(super) fn rotary(
     let real = operations::combined(b, name, Arithmetic::Subtract, &xc, &ys)?;
     let imaginary = operations::combined(b, name, Arithmetic::Add, &xs, &yc)?;
     let both = operations::concat(b, name, &[real, imaginary], last)?;
-    // The index in `both` of each number of the result.
+    // For each number of the result, its index in `both`.
     let mut back = vec![0; turned];
     for i in 0..half {
         back[place(i, 0)] = i;

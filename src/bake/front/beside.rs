@@ -1,5 +1,5 @@
-//! Models of other formats, with a JSON of the same name beside them that may state what they
-//! cannot: name, labels, features, input, output, check.
+//! Models in formats other than the network JSON. A JSON with the same file name beside such a
+//! model may state facts that the format cannot: name, labels, features, input, output, check.
 
 use super::tail::Tail;
 use super::{Source, default_name};
@@ -15,39 +15,39 @@ use crate::ir::network::InputOrder;
 use crate::ir::op::{Axis, Op};
 use std::path::Path;
 
-/// A model as a draft.
+/// A model that is converted to a draft, with the facts about its inputs and output.
 pub(super) struct Lowered {
     pub(super) draft: Draft,
-    /// The order of the values in a record.
+    /// The order of an image's values in a record: channel by channel or pixel by pixel.
     pub(super) order: InputOrder,
-    /// The output and its meaning.
+    /// The model's output and its meaning.
     pub(super) tail: Tail,
-    /// The inputs by name, where there are several.
+    /// The model's inputs by name, if there are several. Else empty.
     pub(super) inputs: Vec<Value>,
 }
 
-/// The location of a model, and the outputs and sizes that the JSON beside it asks for.
+/// The location of a model, and the requests that the settings and the JSON beside it make.
 pub(super) struct ModelPlace<'p> {
-    /// The file, for messages.
+    /// The path of the model's file, for messages.
     pub(super) file: &'p str,
     pub(super) folder: &'p Path,
-    /// True if the JSON asks for numbers instead of classes.
+    /// True if the JSON beside the model asks for numbers instead of classes.
     pub(super) values: bool,
-    /// The one output that the JSON asks for. `None` for all outputs.
+    /// The name of the one output that the JSON beside the model asks for. `None` for all outputs.
     pub(super) output: Option<&'p str>,
-    /// Sizes that the model leaves open.
+    /// Sizes that the user states for axes that the model leaves open.
     pub(super) sizes: &'p Sizes,
-    /// The name of the setting that states such sizes, for messages.
+    /// The name of the setting for open sizes, for messages.
     pub(super) sizes_by: &'static str,
-    /// The name of the setting of the arithmetic, for messages.
+    /// The name of the setting for the arithmetic, for messages.
     pub(super) arithmetic_by: &'static str,
-    /// True if values of 8-bit integers are computed as integers.
+    /// True if the program must compute 8-bit integers of the model as integers, not as floats.
     pub(super) integers: bool,
 }
 
 impl ModelPlace<'_> {
-    /// Keeps the one output that the JSON names, or all outputs if it names none. The named one may
-    /// be among `inner`, the other tensors that the model computes.
+    /// Keeps only the output that the JSON beside the model names, or all outputs if it names none.
+    /// The named tensor may also be one of `inner`, the tensors inside the model.
     ///
     /// # Errors
     /// The model has no such output.
@@ -76,8 +76,8 @@ impl ModelPlace<'_> {
     }
 }
 
-/// The sizes that the JSON states: numbers, or "N" for the number of records. An object with
-/// `constant` states the numbers of an input that becomes a constant.
+/// Reads the `sizes` of the JSON beside a model. A size is a number, or "N" for the number of
+/// records. An object with `constant` states the numbers of an input that becomes a constant.
 fn sizes(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<Sizes> {
     let mut sizes = Sizes::default();
     let Some(value) = o.get("sizes") else {
@@ -99,7 +99,8 @@ fn sizes(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<Sizes> {
     Some(sizes)
 }
 
-/// Adds to `sizes` what the JSON states for this name: sizes, or the numbers of a constant.
+/// Adds one entry of the JSON's `sizes` to `sizes`: the sizes of `name`, or the numbers of a
+/// constant.
 fn stated(sizes: &mut Sizes, name: &str, value: &Json) -> Result<(), String> {
     let list = |value: &Json| match value.as_array() {
         Some(list) => list.clone(),
@@ -119,8 +120,8 @@ fn stated(sizes: &mut Sizes, name: &str, value: &Json) -> Result<(), String> {
     sizes.add(name, list(value).iter().map(one).collect::<Result<_, _>>()?)
 }
 
-/// Reads a model, which `lower` makes a draft of, and the JSON beside it. `sigmoid` is the format's
-/// word for a sigmoid.
+/// Reads a model and the JSON beside it. `lower` converts the model to a draft. `sigmoid` is the
+/// format's name for a sigmoid, for messages.
 pub(super) fn read(
     source: &Source<'_>,
     sigmoid: &'static str,
@@ -179,9 +180,10 @@ pub(super) fn read(
     model::finish(source.settings, facts, &o, before, files, mistakes)
 }
 
-/// Removes nodes whose values nothing reads, and a transposition of the input. An image that comes
-/// pixel by pixel and is transposed at once is the same image in another order of the record's
-/// values, as is one that comes channel by channel and is transposed back.
+/// Removes nodes whose results no node reads, and a transposition directly behind the input.
+///
+/// An image that comes pixel by pixel may be transposed at once. Then the record's values are only
+/// read in another order, and no node is needed. The reverse transposition is removed too.
 pub(super) fn finished(
     draft: Draft,
     mut order: InputOrder,
@@ -197,13 +199,14 @@ pub(super) fn finished(
             .map(|i| &draft.graph.nodes[i]);
         node.map(|n| (n.op, n.output))
     };
-    // A reshape may stand before the transposition.
+    // A reshape may come between the input and the transposition.
     let from = match (order, reader(input)) {
         (InputOrder::Chw, Some((Op::Reshape(_), reshaped))) => reshaped,
         _ => input,
     };
     let first = reader(from);
-    // True if the values before the transposition are the image pixel by pixel.
+    // True if the values before the transposition are an image pixel by pixel, with the channels
+    // last.
     let pixels_last = |axes: [Axis; 3]| {
         let long = |a: &Axis| draft.shape(from).along(*a) > 1;
         [axes[1], axes[2], axes[0]]
@@ -216,7 +219,8 @@ pub(super) fn finished(
         (InputOrder::Chw, Some((Op::Transpose(axes), turned))) if pixels_last(axes) => {
             Some((InputOrder::Hwc, turned))
         }
-        // If the image is only flattened, the columns of the weights are permuted instead.
+        // If the image is only flattened behind the transposition, it stays. A later pass permutes
+        // the columns of the weights instead.
         (InputOrder::Hwc, Some((Op::Transpose([Axis::Y, Axis::X, Axis::C]), turned))) => {
             let flat = matches!(reader(turned), Some((Op::Reshape(_) | Op::Affine, _)));
             (!flat).then_some((InputOrder::Chw, turned))

@@ -1,5 +1,5 @@
-//! The builder of drafts. It gives values the shape that each operation needs, and shares reshapes
-//! and transpositions.
+//! The builder of drafts. It reshapes each tensor to the shape that an operation needs. Equal
+//! reshapes and transpositions of a tensor share one node.
 
 use super::constant::{self, ConstantTensor, Data, Element, Int, repeated};
 use super::integers::Known;
@@ -12,19 +12,19 @@ use std::collections::{HashMap, HashSet, VecDeque};
 /// The axes of a [`Shape`], in the order of its fields.
 const AXES: [Axis; 3] = [Axis::C, Axis::Y, Axis::X];
 
-/// The largest number of axes above 1 that change places in one transposition. The search for the
-/// shortest chain of copies looks at all their orders.
+/// The most axes above size 1 that one transposition may reorder. The search for the shortest chain
+/// of copies visits all orders of these axes, 7! = 5040.
 const MOST_AXES: usize = 7;
 
-/// A transposition of a value in a shape of three axes.
+/// A transposition of a tensor that is first reshaped to three axes.
 struct Transposition {
     shape: Shape,
     axes: [Axis; 3],
 }
 
 impl Transposition {
-    /// Makes the transposition of a value whose axes form at most three [`groups`]. `moving` are
-    /// the axes of a size above 1, in the new order.
+    /// Makes the transposition of a tensor whose axes form at most three [`groups`]. `moving` are
+    /// the axes of size above 1, in the new order.
     fn grouped(live: &Live, moving: &[usize]) -> Transposition {
         let groups = groups(live, moving);
         let mut sorted = groups.clone();
@@ -42,8 +42,8 @@ impl Transposition {
     }
 }
 
-/// Groups the axes `moving`, which have sizes above 1 and are in their new order. Neighbours that
-/// were neighbours before, in the same order, are one group.
+/// Groups the axes `moving`, which have sizes above 1 and are listed in their new order. Axes that
+/// are neighbours both before and after the transposition, in the same order, form one group.
 fn groups(live: &Live, moving: &[usize]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for &a in moving {
@@ -56,8 +56,9 @@ fn groups(live: &Live, moving: &[usize]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Returns the shortest chain of orders from 0, 1, … to the order `to`. Each order changes the
-/// places of at most three blocks of neighbours. An order lists axes by their places at the start.
+/// Returns the shortest chain of axis orders that leads from 0, 1, … to the order `to`. Each order
+/// of the chain moves at most three blocks of neighbouring axes. An axis is named by its first
+/// place.
 fn chain(to: &[usize]) -> Vec<Vec<usize>> {
     let start: Vec<usize> = (0..to.len()).collect();
     let mut before: HashMap<Vec<usize>, Vec<usize>> = HashMap::new();
@@ -85,7 +86,7 @@ fn chain(to: &[usize]) -> Vec<Vec<usize>> {
     chain
 }
 
-/// A transposition in the draft, with the values in front of it and behind it.
+/// A transposition node in the draft, with the indices of its operand and its result.
 struct Turn {
     from: usize,
     axes: [Axis; 3],
@@ -94,29 +95,29 @@ struct Turn {
 
 /// Builds the draft of a model.
 pub(super) struct Builder {
-    /// The draft so far.
+    /// The draft that this builder makes.
     pub(super) draft: Draft,
-    /// The number of records, where the model states it.
+    /// The number of records, if the model states it.
     pub(super) records: Option<usize>,
-    /// The model's inputs by name. Empty if there is only one.
+    /// The model's inputs by name. Empty if there is only one input.
     pub(super) inputs: Vec<Value>,
-    /// The values that the model states to be numbers, not scores of classes.
+    /// The indices of values that the model states to be numbers, not scores of classes.
     pub(super) numbers: Vec<usize>,
-    /// The values that have a very low number in place of minus infinity.
+    /// The indices of values in which a very low number stands for minus infinity.
     pub(super) masked: Vec<usize>,
-    /// The integers behind values between quantized ones (ONNX).
+    /// The integers behind real values that lie between two quantized tensors of an ONNX model.
     pub(super) known: Known,
-    /// The reshapes so far, by value and shape.
+    /// The reshaped values so far. The key is the index of the value and its new shape.
     reshaped: HashMap<(usize, [usize; 3]), usize>,
     /// The transpositions so far.
     turned: Vec<Turn>,
-    /// The number of nodes of each name so far.
+    /// The number of nodes so far, by the name that the caller asked for.
     names: HashMap<String, usize>,
 }
 
 impl Builder {
-    /// Makes a builder, and returns the value of each input. A record has the elements of all
-    /// inputs, one input behind the other. `records` is the number of records, where the model
+    /// Makes a builder, and returns the index of each input's value. A record has the elements of
+    /// all inputs, one input behind the other. `records` is the number of records, if the model
     /// states it.
     pub(super) fn new(
         inputs: Vec<Value>,
@@ -160,8 +161,8 @@ impl Builder {
         Ok((b, values))
     }
 
-    /// Adds a node to the draft. Further nodes of the same name get a number. A number that f32
-    /// cannot hold is an error.
+    /// Adds a node to the draft. If the name is taken, a number is appended to it. An array with a
+    /// number that f32 cannot hold is an error.
     pub(super) fn push(
         &mut self,
         name: &str,
@@ -184,8 +185,8 @@ impl Builder {
         self.draft.push_at_place(&name, op, inputs, arrays)
     }
 
-    /// Makes a value of the sizes of `like`, in place of one that a mistake has left out
-    /// ([`Draft::assume`]). `None` if no value can have these sizes.
+    /// Makes a value with the sizes of `like`, so that reading goes on behind a node that has a
+    /// mistake ([`Draft::assume`]). `None` if no value can have these sizes.
     pub(super) fn assumed(&mut self, name: &str, like: &Live) -> Option<Live> {
         constant::elements(&like.dims).filter(|&n| n > 0)?;
         let shape = like.standard().bounded().ok()?;
@@ -195,8 +196,8 @@ impl Builder {
         })
     }
 
-    /// Returns the value in another shape of as many elements: itself, an earlier reshape of it, or
-    /// a new one.
+    /// Returns the index of a value in another shape with as many elements. That is the value
+    /// itself, an earlier reshape of it, or a new reshape.
     pub(super) fn shaped(
         &mut self,
         name: &str,
@@ -212,19 +213,19 @@ impl Builder {
         }
         let reshaped = self.push(name, Op::Reshape(shape), &[value], Vec::new())?;
         self.reshaped.insert(key, reshaped);
-        // The reverse reshape needs no node, because it gives `value` itself.
+        // The reverse reshape needs no node, because its result is `value` itself.
         let from = self.draft.shape(value);
         self.reshaped
             .insert((reshaped, [from.c, from.h, from.w]), value);
         Ok(reshaped)
     }
 
-    /// The value in the usual shape of its sizes ([`standard`]).
+    /// Returns a tensor's value in the default shape for its sizes ([`standard`]).
     pub(super) fn standard(&mut self, name: &str, live: &Live) -> Result<usize, String> {
         self.shaped(name, live.value, live.standard())
     }
 
-    /// Applies an element-wise function.
+    /// Adds a node that applies an element-wise function to a tensor.
     pub(super) fn activation(
         &mut self,
         name: &str,
@@ -235,7 +236,8 @@ impl Builder {
         Ok(live.with_value(value))
     }
 
-    /// x · factor + summand, with one number for all elements or one for each.
+    /// Adds a node for x · factor + summand. Factors and summands have one number for all elements,
+    /// or one number for each element of x.
     pub(super) fn scale(
         &mut self,
         name: &str,
@@ -252,7 +254,7 @@ impl Builder {
         Ok(live.with_value(value))
     }
 
-    /// W·x + b, where x is all elements of the value in their order.
+    /// Adds a node for W·x + b, where the vector x has all elements of the tensor in their order.
     pub(super) fn affine(
         &mut self,
         name: &str,
@@ -269,7 +271,7 @@ impl Builder {
         })
     }
 
-    /// Selects the elements `at` of a value, which is read as a vector.
+    /// Selects the elements with the indices `at` from a tensor that is read as a vector.
     pub(super) fn select(&mut self, name: &str, live: &Live, at: &[usize]) -> Result<Live, String> {
         let same = |value: usize| live.with_dims(vec![at.len()]).with_value(value);
         if let Some(value) = self.part(live.value, at) {
@@ -291,8 +293,8 @@ impl Builder {
         self.affine(name, live, weights, vec![0.0; at.len()])
     }
 
-    /// Returns the vector that consists of the elements `at`, if `value` is a concatenation of
-    /// vectors and this is one of them.
+    /// Looks for the elements `at` among the operands of a concatenation. Returns the operand that
+    /// has just these elements. `None` if `value` is no concatenation, or no operand matches.
     fn part(&self, value: usize, at: &[usize]) -> Option<usize> {
         let node = self
             .draft
@@ -309,7 +311,7 @@ impl Builder {
         None
     }
 
-    /// Transposes a value by an order of all its axes, the axis of the records among them.
+    /// Transposes a tensor. `order` covers all its axes, with the axis of the records.
     pub(super) fn reorder(
         &mut self,
         name: &str,
@@ -323,7 +325,8 @@ impl Builder {
         })
     }
 
-    /// Transposes a value. `order` has the axes without that of the records in the new order.
+    /// Transposes a tensor. `order` lists the axes, without the axis of the records, in the new
+    /// order.
     pub(super) fn transpose(
         &mut self,
         name: &str,
@@ -331,7 +334,7 @@ impl Builder {
         order: &[usize],
     ) -> Result<Live, String> {
         let dims: Vec<usize> = order.iter().map(|&a| live.dims[a]).collect();
-        // Axes of size 1 may change places without a copy.
+        // Axes of size 1 change places without a copy, so only longer axes matter.
         let moving: Vec<usize> = order
             .iter()
             .copied()
@@ -340,7 +343,8 @@ impl Builder {
         if moving.is_sorted() {
             return Ok(live.with_dims(dims));
         }
-        // A first axis of size 1 that stays in front is dropped, so that fewer axes are left.
+        // A first axis of size 1 that stays in front is dropped, so that fewer axes need a place in
+        // the shape.
         if let (true, Some(&[_, ..])) = (order[0] == 0 && live.dims[0] == 1, live.dims.get(1..4)) {
             let rest: Vec<usize> = order[1..].iter().map(|a| a - 1).collect();
             let turned = self.transpose(name, &live.with_dims(live.dims[1..].to_vec()), &rest)?;
@@ -377,8 +381,8 @@ impl Builder {
         Ok(live.with_dims(dims).with_value(value))
     }
 
-    /// Transposes a value of which more than three groups of axes change places. `moving` are the
-    /// axes of a size above 1 in the new order, `dims` the sizes of the result.
+    /// Transposes a tensor by several copies, because more than three groups of axes change places.
+    /// `moving` are the axes of size above 1 in the new order. `dims` are the sizes of the result.
     fn transpose_in_steps(
         &mut self,
         name: &str,
@@ -408,7 +412,8 @@ impl Builder {
         Ok(result.with_dims(dims))
     }
 
-    /// Broadcasts a constant to a value: a number for each element, or one number for all.
+    /// Broadcasts a constant to the sizes of a tensor. Returns one number for each element, or a
+    /// single number that is for all elements.
     pub(super) fn against(
         &self,
         live: &Live,
@@ -436,7 +441,8 @@ impl Builder {
         Ok(at.into_iter().map(|i| numbers[i]).collect())
     }
 
-    /// The sizes of a tensor as a constant, the number of records among them.
+    /// Returns the sizes of a tensor as a constant of integers. One of them is the number of
+    /// records.
     pub(super) fn shape_constant(&self, live: &Live, kind: Element) -> ConstantTensor {
         let mut data: Vec<Int> = live.dims.iter().map(|&d| Int::Known(d as i64)).collect();
         if let Some(r) = live.records {
@@ -446,9 +452,11 @@ impl Builder {
         ConstantTensor::new(kind, vec![data.len()], Data::Ints(data))
     }
 
-    /// Returns the value in the sizes that a reshape asks for, without a node. -1 stands for the
-    /// size that the others leave. 0 stands for the value's own size at that axis, unless `zero` is
-    /// true. The axis of the records may move if it has as many elements in front of it as before.
+    /// Returns the tensor with the sizes `target` of a reshape, without a new node. -1 stands for
+    /// the size that the other sizes leave.
+    ///
+    /// 0 stands for the tensor's own size at that axis, unless `zero` is true. The axis of the
+    /// records may move if as many elements as before stand in front of it.
     pub(super) fn reshape(&self, live: &Live, target: &[Int], zero: bool) -> Result<Live, String> {
         let len = live.len();
         let wrong = |why: &str| format!("{} to {}: {why}", live.shown(), asked(target));
@@ -503,15 +511,16 @@ impl Builder {
         })
     }
 
-    /// Returns the index of the size that is for the axis of the records, among those that a
-    /// reshape asks for. `r` is the place of this axis in `live`. `None` if no size is for it.
+    /// Finds the size that stands for the number of records, among the sizes that a reshape asks
+    /// for. Returns its index. `r` is the index of the axis of the records in `live`.
     fn place_of_records(&self, live: &Live, r: usize, sizes: &[Asked]) -> Option<usize> {
         if let Some(stated) = sizes.iter().position(|&s| s == Asked::Records) {
             return Some(stated);
         }
         let others = sizes.iter().filter_map(|s| s.size());
         let all = constant::elements(&others.collect::<Vec<_>>())?;
-        // -1 stands for the records if the other sizes multiply to the elements of one record.
+        // -1 stands for the number of records if the other sizes multiply to the elements of one
+        // record.
         let rest = sizes.iter().position(|&s| s == Asked::Rest);
         if let (Some(rest), true) = (rest, all == live.len()) {
             return Some(rest);
@@ -525,8 +534,8 @@ impl Builder {
         })
     }
 
-    /// Checks that every very low number in place of minus infinity ends in a softmax, which makes
-    /// 0 of both. On the way only operations that keep the number very low may stand.
+    /// Checks that each very low number that stands for minus infinity reaches a softmax. Softmax
+    /// gives 0 for both numbers. Only operations that keep the number very low may come between.
     pub(super) fn check_masked(&self) -> Result<(), String> {
         let graph = &self.draft.graph;
         let (mut left, mut seen) = (self.masked.clone(), HashSet::new());
@@ -550,7 +559,7 @@ impl Builder {
         Ok(())
     }
 
-    /// True if a very low number is still very low behind a node, or if the node is a softmax.
+    /// Returns true if this node keeps a very low number very low, or if it is a softmax.
     fn keeps_low(&self, node: &Node) -> bool {
         match node.op {
             Op::Softmax(_) | Op::Reshape(_) | Op::Transpose(_) => true,
@@ -564,8 +573,8 @@ impl Builder {
         }
     }
 
-    /// Returns the shape of a value around an axis. Channels, height and width are the sizes
-    /// before, along and behind the axis.
+    /// Returns the shape in which `axis` becomes the height. The axes before it become the
+    /// channels, and the axes behind it the width.
     pub(super) fn around(live: &Live, axis: usize) -> Shape {
         let product = |d: &[usize]| d.iter().product();
         shape_of(
@@ -582,7 +591,7 @@ enum Asked {
     Size(usize),
     /// -1, the size that the other sizes leave.
     Rest,
-    /// The number of records, so that this size is for the axis of the records.
+    /// The number of records. This size belongs to the axis of the records.
     Records,
 }
 
@@ -595,7 +604,7 @@ impl Asked {
     }
 }
 
-/// The sizes that a reshape asks for, for messages.
+/// Formats the sizes that a reshape asks for, for messages.
 fn asked(target: &[Int]) -> String {
     let size = |i: &Int| match i {
         Int::Known(i) => i.to_string(),
@@ -605,7 +614,7 @@ fn asked(target: &[Int]) -> String {
     format!("[{}]", sizes.join(", "))
 }
 
-/// Returns the first of the indices, if they are consecutive and ascending.
+/// Returns the first index if the indices are consecutive and ascending.
 pub(super) fn run(at: &[usize]) -> Option<usize> {
     let first = *at.first()?;
     at.iter()
@@ -614,7 +623,8 @@ pub(super) fn run(at: &[usize]) -> Option<usize> {
         .then_some(first)
 }
 
-/// The array of an element-wise node on `live`, from one number for all elements or one for each.
+/// Makes the array of an element-wise node on `live`. `numbers` has one number for all elements, or
+/// one for each element.
 pub(super) fn per_element(role: Role, numbers: Vec<f64>, live: &Live) -> Array {
     match numbers[..] {
         [number] => Array::of_all(role, number, live.len()),

@@ -1,12 +1,12 @@
 //! Constants of a model: tensors whose elements are known at build time.
 //!
-//! One integer among them is not known: the number of records. It may be passed on, and be used
-//! where the result is known or is that number again.
+//! One integer is an exception: the number of records, which is known only at run time. Operations
+//! may copy it, and compute with it if the result is a known integer or that number again.
 
 use crate::bake::matrix::MOST_ELEMENTS;
 use crate::ir::half;
 
-/// The type of a tensor's elements in the model's format.
+/// The type of a tensor's elements, as the model's file states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Element {
     F32,
@@ -26,7 +26,7 @@ pub(super) enum Element {
 }
 
 impl Element {
-    /// True for floats of any width.
+    /// True for floating-point types of any width.
     pub(super) fn float(self) -> bool {
         matches!(
             self,
@@ -34,7 +34,7 @@ impl Element {
         )
     }
 
-    /// The name in ONNX, for messages.
+    /// The name of the type in ONNX, for messages.
     pub(super) fn name(self) -> &'static str {
         match self {
             Element::F32 => "FLOAT",
@@ -70,7 +70,7 @@ impl Element {
         })
     }
 
-    /// The lowest and the highest number of an integer type; `None` for other types.
+    /// The lowest and the highest number of an integer type. `None` for other types.
     pub(super) fn range(self) -> Option<(i128, i128)> {
         let (bits, signed) = self.bits()?;
         Some(if signed {
@@ -80,7 +80,7 @@ impl Element {
         })
     }
 
-    /// True if type `other` has all integers of this type.
+    /// True if the type `other` can hold every integer of this type.
     pub(super) fn widens(self, other: Element) -> bool {
         match (self.range(), other.range()) {
             (Some((low, high)), Some((least, most))) => {
@@ -99,7 +99,7 @@ impl Element {
         i64::try_from(n).map_err(|_| format!("a UINT64 of {n}: 2^63 and more is not supported"))
     }
 
-    /// Rounds `x` to the nearest float of this type. Other types return it unchanged.
+    /// Rounds `x` to the nearest float of this type. For other types, returns `x` unchanged.
     pub(super) fn rounded(self, x: f64) -> f64 {
         match self {
             Element::F32 => f64::from(x as f32),
@@ -114,7 +114,7 @@ impl Element {
     }
 }
 
-/// An integer of a constant.
+/// An integer element of a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Int {
     Known(i64),
@@ -125,9 +125,9 @@ pub(super) enum Int {
 /// The elements of a constant, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Data {
-    /// Floats, rounded to their type.
+    /// Floats, already rounded to the constant's element type.
     Floats(Vec<f64>),
-    /// Integers and truth values.
+    /// Integers, or truth values as 1 and 0.
     Ints(Vec<Int>),
     Texts(Vec<String>),
 }
@@ -160,16 +160,17 @@ pub(super) struct ConstantTensor {
     /// The sizes of the axes, outermost first.
     pub(super) dims: Vec<usize>,
     pub(super) data: Data,
-    /// The scales of the integers that the numbers were dequantized from. `None` for other numbers,
-    /// and for numbers that were moved since.
+    /// The quantization scales, if the constant's numbers were dequantized from integers. `None`
+    /// for other numbers, and once the numbers have been moved or changed.
     pub(super) scales: Option<Scales>,
 }
 
-/// The scales of dequantized integers: one for all, or one for each index along an axis.
+/// The quantization scales of dequantized integers: one for all of them, or one for each index
+/// along an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Scales {
     pub(super) list: Vec<f64>,
-    /// The axis of the scales; the last axis if there is one scale.
+    /// The axis that the scales belong to. With a single scale it is the last axis.
     pub(super) axis: usize,
 }
 
@@ -183,12 +184,12 @@ impl ConstantTensor {
         }
     }
 
-    /// A constant of type FLOAT.
+    /// Makes a constant of type FLOAT, which is f32.
     pub(super) fn floats(dims: Vec<usize>, numbers: Vec<f64>) -> ConstantTensor {
         ConstantTensor::new(Element::F32, dims, Data::Floats(numbers))
     }
 
-    /// A constant of floats of type `kind`, to which the numbers are rounded.
+    /// Makes a constant of the float type `kind`. The numbers are rounded to that type.
     pub(super) fn rounded(
         kind: Element,
         dims: Vec<usize>,
@@ -201,19 +202,19 @@ impl ConstantTensor {
         )
     }
 
-    /// A constant of type INT64.
+    /// Makes a constant of type INT64.
     pub(super) fn ints(dims: Vec<usize>, numbers: Vec<i64>) -> ConstantTensor {
         let data = Data::Ints(numbers.into_iter().map(Int::Known).collect());
         ConstantTensor::new(Element::I64, dims, data)
     }
 
-    /// A constant of texts.
+    /// Makes a constant of texts.
     pub(super) fn texts(dims: Vec<usize>, texts: Vec<String>) -> ConstantTensor {
         ConstantTensor::new(Element::Text, dims, Data::Texts(texts))
     }
 
-    /// Converts the elements to type `kind` as ONNX does: integers wrap around, floats are
-    /// truncated. A float that is out of range is an error.
+    /// Converts the elements to the type `kind` as ONNX does. Integers wrap around into the new
+    /// range. Floats are rounded towards 0, and a float out of range is an error.
     pub(super) fn cast(&self, kind: Element) -> Result<ConstantTensor, String> {
         let dims = self.dims.clone();
         if kind == self.kind {
@@ -251,7 +252,7 @@ impl ConstantTensor {
                     _ if (low..=high).contains(&(x.trunc() as i128)) && !x.is_nan() => {
                         kind.wrapped(x.trunc() as i128).map(Int::Known)
                     }
-                    // The result of a float out of range depends on the machine.
+                    // The result for a float out of range would depend on the machine.
                     _ => Err(format!(
                         "{x} cannot be converted to {}: it is out of range",
                         kind.name()
@@ -269,7 +270,7 @@ impl ConstantTensor {
         self.data.len()
     }
 
-    /// Returns the elements as floats. Texts and the number of records are errors.
+    /// Returns the elements as f64. Texts and the unknown number of records are errors.
     pub(super) fn numbers(&self) -> Result<Vec<f64>, String> {
         match &self.data {
             Data::Floats(v) => Ok(v.clone()),
@@ -278,7 +279,7 @@ impl ConstantTensor {
         }
     }
 
-    /// Returns the elements as integers. Floats, texts and the number of records are errors.
+    /// Returns the elements as i64. Floats, texts and the unknown number of records are errors.
     pub(super) fn integers(&self) -> Result<Vec<i64>, String> {
         let Data::Ints(v) = &self.data else {
             return Err("expected integers, found other numbers or texts".into());
@@ -294,7 +295,7 @@ impl ConstantTensor {
         v.iter().map(known).collect()
     }
 
-    /// The only element as a float.
+    /// Returns the constant's element as f64. It is an error if there is not exactly one.
     pub(super) fn number(&self) -> Result<f64, String> {
         match self.numbers()?[..] {
             [x] => Ok(x),
@@ -302,12 +303,12 @@ impl ConstantTensor {
         }
     }
 
-    /// This constant with other sizes.
+    /// Returns this constant with other sizes for the same elements.
     pub(super) fn with_dims(&self, dims: Vec<usize>) -> ConstantTensor {
         ConstantTensor::new(self.kind, dims, self.data.clone())
     }
 
-    /// A constant of sizes `dims` from the elements with the indices `at`.
+    /// Makes a constant of sizes `dims` from the elements of this one with the indices `at`.
     pub(super) fn pick(&self, dims: Vec<usize>, at: &[usize]) -> ConstantTensor {
         let data = match &self.data {
             Data::Floats(v) => Data::Floats(at.iter().map(|&i| v[i]).collect()),
@@ -318,15 +319,15 @@ impl ConstantTensor {
     }
 }
 
-/// The number of elements of a tensor; `None` if there are more than [`MOST_ELEMENTS`].
+/// The number of elements of a tensor. `None` if it is above [`MOST_ELEMENTS`].
 pub(super) fn elements(dims: &[usize]) -> Option<usize> {
     dims.iter()
         .try_fold(1usize, |n, &d| n.checked_mul(d))
         .filter(|&n| n <= MOST_ELEMENTS)
 }
 
-/// Broadcasts a tensor of sizes `from` to sizes `to`. Returns the index of the source for each
-/// element of the result. `None` if the sizes do not match or the result has too many elements.
+/// Broadcasts a tensor of sizes `from` to sizes `to`. Returns for each element of the result the
+/// index of its source element. `None` if the sizes do not match or the result is too large.
 pub(super) fn repeated(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     let ahead = to.len().checked_sub(from.len())?;
     if from
@@ -350,8 +351,8 @@ pub(super) fn repeated(from: &[usize], to: &[usize]) -> Option<Vec<usize>> {
     Some(at)
 }
 
-/// Returns the sizes of the result of an element-wise operation on two tensors. `None` if their
-/// sizes do not match.
+/// Returns the sizes to which two tensors are broadcast in an element-wise operation. `None` if
+/// their sizes do not match.
 pub(super) fn together(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
     let rank = a.len().max(b.len());
     let at = |d: &[usize], i: usize| (i + d.len()).checked_sub(rank).map_or(1, |i| d[i]);
@@ -364,7 +365,8 @@ pub(super) fn together(a: &[usize], b: &[usize]) -> Option<Vec<usize>> {
         .collect()
 }
 
-/// Returns the names of classes as texts. The list is empty if each name is the index of its class.
+/// Returns the names of a model's classes as texts. The list is empty if each name is the index of
+/// its class.
 pub(super) fn texts(labels: &ConstantTensor) -> Vec<String> {
     match &labels.data {
         Data::Texts(texts) => texts.clone(),

@@ -1,5 +1,5 @@
-//! Element-wise operations on values beyond arithmetic: powers, comparisons, choices, the larger of
-//! two values. A truth value is 1 or 0.
+//! Element-wise operations on tensors beyond plain arithmetic: powers, comparisons, selections,
+//! maxima. A truth value is 1 or 0.
 
 use super::builder::Builder;
 use super::constant::{self, ConstantTensor, Data, Element};
@@ -7,19 +7,19 @@ use super::operations::{self, Around, clip, combined, with_constant};
 use super::value::{self, Live, ModelValue};
 use crate::ir::op::{Activation, Arithmetic, Math};
 
-/// An operand of an operation with at least one value that is computed from the record.
+/// An operand of an operation. At least one operand of the operation is computed from the record.
 #[derive(Clone, Copy)]
 pub(super) enum Operand<'o> {
     Live(&'o Live),
     Constant(&'o ConstantTensor),
 }
 
-/// Applies a function of mathematics.
+/// Adds a node that applies a mathematical function to each element.
 pub(super) fn math(b: &mut Builder, name: &str, x: &Live, function: Math) -> Result<Live, String> {
     b.activation(name, x, Activation::Math(function))
 }
 
-/// x · factor + summand.
+/// Adds a node for x · factor + summand, with the same two numbers for all elements.
 fn linear(
     b: &mut Builder,
     name: &str,
@@ -30,8 +30,8 @@ fn linear(
     b.scale(name, x, &[factor], &[summand])
 }
 
-/// Makes a value of the graph from the constant c, repeated to the sizes of the value `like`. It is
-/// 0 · `like` + c, so an infinite element of `like` makes it NaN, and the record is refused.
+/// Makes a graph value from the constant `c`, broadcast to the sizes of `like`. It is computed as 0
+/// · `like` + `c`. So an infinite element of `like` gives NaN, and the program refuses the record.
 pub(super) fn constant_like(
     b: &mut Builder,
     name: &str,
@@ -42,8 +42,8 @@ pub(super) fn constant_like(
     with_constant(b, name, Arithmetic::Add, &zero, c, false)
 }
 
-/// Makes a value of the graph from a constant: one element of `from`, times 0, repeated, plus the
-/// constant. Where `from` has its axis of the records, the constant must have size 1.
+/// Makes a graph value from the constant `c`. One element of `from` is multiplied by 0, repeated,
+/// and the constant is added. At the axis of the records of `from`, the constant must have size 1.
 pub(super) fn constant_value(
     b: &mut Builder,
     name: &str,
@@ -60,7 +60,7 @@ pub(super) fn constant_value(
         }
     }
     let len = c.len();
-    // One element of `from`, times 0, is repeated.
+    // One element of `from` is multiplied by 0 and repeated.
     let flat = Live::new(from.value, vec![from.len()], from.kind);
     let first = b.select(name, &flat, &[0])?;
     let zeros = linear(b, name, &first, 0.0, 0.0)?;
@@ -73,8 +73,8 @@ pub(super) fn constant_value(
     })
 }
 
-/// Completes the graph of a model. It is an error if minus infinity does not end in a softmax. If
-/// any output is computed from the record, outputs that are constants become values too.
+/// Completes the graph of a model. Minus infinity that does not reach a softmax is an error. If any
+/// output is computed from the record, constant outputs become graph values too.
 pub(super) fn completed(
     b: &mut Builder,
     outputs: &mut [(String, ModelValue)],
@@ -97,8 +97,8 @@ pub(super) fn completed(
     Ok(())
 }
 
-/// Concatenates operands along axis `a` of the values. A constant of one number at an end becomes a
-/// border.
+/// Concatenates operands along axis `a`. A constant at either end that is one number everywhere
+/// becomes a border, made by padding.
 pub(super) fn joined(
     b: &mut Builder,
     name: &str,
@@ -113,8 +113,8 @@ pub(super) fn joined(
     });
     let first = first.ok_or("expected a value computed from the record, found constants")?;
     let last = parts.iter().rposition(|p| matches!(p, Operand::Live(_)));
-    // Borders at the end come behind all values. So the constants behind the last value become
-    // borders only if each of them can be one.
+    // Padding puts a border behind all concatenated operands. So the constants behind the last
+    // computed operand become borders only if each of them can.
     let behind_last = &parts[last.map_or(0, |last| last + 1)..];
     let bordered = behind_last.iter().all(|p| match *p {
         Operand::Constant(c) => c.len() == 0 || border(c, &first, a).is_some(),
@@ -153,9 +153,8 @@ pub(super) fn joined(
     Ok(result)
 }
 
-/// Returns the size along axis `a` and the number of a constant that has one finite number
-/// everywhere. `None` for other constants, and if a size along another axis differs from that of
-/// the value `of`.
+/// Returns the size along axis `a` and the number of a constant that is the same finite number
+/// everywhere. `None` for other constants, or if another axis differs in size from the tensor `of`.
 fn border(c: &ConstantTensor, of: &Live, a: usize) -> Option<(usize, f64)> {
     let mut dims = c.dims.clone();
     if let Some(r) = of.records {
@@ -169,7 +168,7 @@ fn border(c: &ConstantTensor, of: &Live, a: usize) -> Option<(usize, f64)> {
     all.then_some((dims[a], first))
 }
 
-/// Arithmetic on two operands, of which at least one is computed from the record.
+/// Builds arithmetic on two operands. At least one of them is computed from the record.
 pub(super) fn arithmetic(
     b: &mut Builder,
     name: &str,
@@ -223,11 +222,11 @@ fn of_constant(
     }
 }
 
-/// A summand so low that softmax gives 0, in place of minus infinity, which no weight can be. Sums
-/// of several are still finite.
+/// The number that stands for minus infinity, because weights must be finite. It is so low that
+/// softmax gives 0 for it. A sum of several such numbers is still finite.
 pub(super) const MASKED: f64 = -1e37;
 
-/// A constant with [`MASKED`] in place of minus infinity, and true if there is one.
+/// Replaces minus infinity in a constant by [`MASKED`]. The second result is true if there was any.
 fn masked(c: &ConstantTensor) -> (ConstantTensor, bool) {
     let Data::Floats(numbers) = &c.data else {
         return (c.clone(), false);
@@ -254,8 +253,8 @@ pub(super) enum Comparison {
     NotEqual,
 }
 
-/// Compares two operands by their difference, which is 0 only for equal floats. The result is 1 or
-/// 0.
+/// Compares two operands by their difference, which is 0 only for equal floats. The result is 1 for
+/// true and 0 for false.
 pub(super) fn compared(
     b: &mut Builder,
     name: &str,
@@ -288,12 +287,12 @@ pub(super) fn compared(
     })
 }
 
-/// 1 − x, which is the opposite of a truth value.
+/// 1 − x, which negates a truth value of 1 or 0.
 pub(super) fn not(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
     linear(b, name, x, -1.0, 1.0)
 }
 
-/// Checks that outputs of both branches have the same sizes.
+/// Checks that the outputs `x` and `y` of an `If` node's two branches have the same sizes.
 pub(super) fn same_sizes(x: Operand<'_>, y: Operand<'_>) -> Result<(), String> {
     let sizes = |o: Operand<'_>| match o {
         Operand::Live(live) => live.shown(),
@@ -309,7 +308,8 @@ pub(super) fn same_sizes(x: Operand<'_>, y: Operand<'_>) -> Result<(), String> {
     ))
 }
 
-/// An element of `x` where the condition is true, else one of `y`: c · x + (1 − c) · y.
+/// Selects elements of `x` where the condition is true, else of `y`. With c for the condition it
+/// computes c · x + (1 − c) · y.
 pub(super) fn chosen(
     b: &mut Builder,
     name: &str,
@@ -334,7 +334,7 @@ pub(super) fn chosen(
     arithmetic(b, name, Arithmetic::Add, first.operand(), second.operand())
 }
 
-/// The result of [`product`], a constant if both operands are constants.
+/// The result of [`product`]. It is a constant if both operands are constants.
 #[derive(Clone)]
 pub(super) enum Factor {
     Live(Live),
@@ -351,7 +351,7 @@ impl Factor {
 }
 
 /// Multiplies a mask of ones and zeros by `x`. Both may be constants. Minus infinity in a constant
-/// `x` is replaced by [`MASKED`] first, because 0 times infinity is NaN.
+/// `x` is first replaced by [`MASKED`], because 0 times infinity is NaN.
 pub(super) fn product(
     b: &mut Builder,
     name: &str,
@@ -363,7 +363,7 @@ pub(super) fn product(
             let m = m.cast(Element::F32)?;
             let (x, masks) = masked(&x.cast(Element::F32)?);
             let product = super::fold::two("Mul", &m, &x)?;
-            // `MASKED` times 1 is still `MASKED`, which becomes minus infinity again.
+            // `MASKED` times 1 becomes minus infinity again.
             let numbers = product.numbers()?.into_iter();
             let whole = numbers.map(|n| match masks && n <= MASKED {
                 true => f64::NEG_INFINITY,
@@ -383,7 +383,7 @@ pub(super) fn product(
     }
 }
 
-/// x to the power of a constant number. An x below 0 gives NaN for an exponent that is not whole.
+/// x to the power of a constant. A negative x gives NaN if the exponent has a fraction.
 pub(super) fn power(b: &mut Builder, name: &str, x: &Live, exponent: f64) -> Result<Live, String> {
     let result = if exponent == 0.0 {
         linear(b, name, x, 0.0, 1.0)?
@@ -409,8 +409,8 @@ pub(super) fn power(b: &mut Builder, name: &str, x: &Live, exponent: f64) -> Res
              is not whole, found {exponent}"
         ));
     } else {
-        // From an exponent of 1/4 on, a tiny summand keeps the logarithm of 0 finite. The power of
-        // 0 is then nearly 0.
+        // For an exponent of 1/4 or more, a tiny summand keeps the logarithm of x = 0 finite. The
+        // power of 0 is then nearly 0.
         let tiny = if exponent >= 0.25 { TINY } else { 0.0 };
         let shifted = linear(b, name, x, 1.0, tiny)?;
         let logarithm = math(b, name, &shifted, Math::Log)?;
@@ -420,13 +420,13 @@ pub(super) fn power(b: &mut Builder, name: &str, x: &Live, exponent: f64) -> Res
     Ok(result)
 }
 
-/// A number just above the smallest normal one of f32.
+/// A number just above f32's smallest normal number.
 const TINY: f64 = 1.2e-38;
 
-/// The largest whole exponent that is supported. Such a power is a chain of products.
+/// The largest supported whole exponent. The power is computed as a chain of products.
 const LARGEST_PRODUCT: f64 = 64.0;
 
-/// x to the power of a whole number above 0, as squares and products.
+/// x to the power of a whole number above 0, computed by repeated squaring.
 fn whole_power(b: &mut Builder, name: &str, x: &Live, exponent: u32) -> Result<Live, String> {
     let mut result = None;
     let mut square = x.clone();
@@ -444,15 +444,15 @@ fn whole_power(b: &mut Builder, name: &str, x: &Live, exponent: u32) -> Result<L
     result.ok_or_else(|| "expected an exponent above 0".into())
 }
 
-/// x to the power of y, of which one may be a constant: the exponential of y times the logarithm of
-/// |x|, with the sign of an odd power. NaN where x is below 0 and y is not whole.
+/// x to the power of y, one of which may be a constant. It is exp(y · log |x|), negated where x is
+/// below 0 and y is odd. The result is NaN where x is below 0 and y is not whole.
 pub(super) fn power_of(
     b: &mut Builder,
     name: &str,
     x: Operand<'_>,
     y: Operand<'_>,
 ) -> Result<Live, String> {
-    // Both operands become values that have the sizes of the result.
+    // Both operands are broadcast to the sizes of the result.
     let zero = arithmetic(b, name, Arithmetic::Multiply, x, Operand::Constant(&none()))
         .or_else(|_| arithmetic(b, name, Arithmetic::Multiply, y, Operand::Constant(&none())))?;
     let x = arithmetic(b, name, Arithmetic::Add, Operand::Live(&zero), x)?;
@@ -473,13 +473,15 @@ pub(super) fn power_of(
     let half = linear(b, name, &y, 0.5, 0.0)?;
     let half = math(b, name, &half, Math::Floor)?;
     let even = linear(b, name, &half, 2.0, 0.0)?;
-    // 0 for an even y, 1 for an odd one. A y with a fraction gives a number between 0 and 2.
+    // `odd` is 0 for an even y and 1 for an odd y. A y with a fraction gives a number between 0 and
+    // 2.
     let odd = combined(b, name, Arithmetic::Subtract, &y, &even)?;
     let whole = math(b, name, &y, Math::Floor)?;
     let broken = combined(b, name, Arithmetic::Subtract, &y, &whole)?;
     let broken = combined(b, name, Arithmetic::Multiply, &broken, &negative)?;
     let broken = math(b, name, &broken, Math::Above)?;
-    // NaN where the power is not defined (the logarithm of −1), else 0 (the logarithm of 1).
+    // `defined` is NaN where the power is undefined (the logarithm of −1), else 0 (the logarithm of
+    // 1).
     let defined = linear(b, name, &broken, -2.0, 1.0)?;
     let defined = math(b, name, &defined, Math::Log)?;
     let turned = combined(b, name, Arithmetic::Multiply, &odd, &negative)?;
@@ -488,12 +490,12 @@ pub(super) fn power_of(
     combined(b, name, Arithmetic::Add, &signed, &defined)
 }
 
-/// The number 0.
+/// The constant 0, without axes.
 fn none() -> ConstantTensor {
     ConstantTensor::floats(vec![], vec![0.0])
 }
 
-/// The remainder of x / y: with the sign of y, or with that of x if `of_first` is true.
+/// The remainder of x / y. It has the sign of y, or the sign of x if `of_first` is true.
 pub(super) fn remainder(
     b: &mut Builder,
     name: &str,
@@ -510,7 +512,7 @@ pub(super) fn remainder(
     arithmetic(b, name, Arithmetic::Subtract, x, Operand::Live(&part))
 }
 
-/// x without its fraction.
+/// Rounds x towards 0.
 fn truncated(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
     let size = math(b, name, x, Math::Abs)?;
     let whole = math(b, name, &size, Math::Floor)?;
@@ -518,8 +520,8 @@ fn truncated(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
     combined(b, name, Arithmetic::Multiply, &whole, &sign)
 }
 
-/// Arithmetic on small integers, whose result wraps around into the range of their type. A quotient
-/// is truncated.
+/// Builds arithmetic on small integers. The result wraps around into the range of the type `kind`.
+/// A quotient is rounded towards 0.
 pub(super) fn wrapped(
     b: &mut Builder,
     name: &str,
@@ -533,8 +535,8 @@ pub(super) fn wrapped(
     let (low, count) = (low as f64, (high - low + 1) as f64);
     let exact = match of {
         Arithmetic::Divide => {
-            // One half is added to the dividend's size, because a device may round an exact
-            // quotient to just below its whole number.
+            // One half is added to the dividend's absolute value, because a device may round an
+            // exact quotient to just below the whole number.
             let one = ConstantTensor::floats(vec![], vec![1.0]);
             let one = Operand::Constant(&one);
             let x = arithmetic(b, name, Arithmetic::Multiply, x, one)?;
@@ -557,9 +559,9 @@ pub(super) fn wrapped(
     Ok(Live { kind, ..result })
 }
 
-/// Converts values to another type. Floats become integers without their fraction. Truth values are
-/// 1 where the number is not 0. A type of integers that does not hold all integers of `x` is an
-/// error.
+/// Converts a tensor to another element type. Floats become integers by rounding towards 0. A truth
+/// value is 1 where the number is not 0. A narrower integer type that cannot hold every integer of
+/// `x`'s type is an error.
 pub(super) fn cast(b: &mut Builder, name: &str, x: &Live, kind: Element) -> Result<Live, String> {
     let value = if kind.float() || kind == x.kind || x.kind.widens(kind) {
         x.clone()
@@ -579,7 +581,7 @@ pub(super) fn cast(b: &mut Builder, name: &str, x: &Live, kind: Element) -> Resu
     Ok(Live { kind, ..value })
 }
 
-/// 1 above 0, 0 at 0, −1 below.
+/// The sign of each element: 1 above 0, 0 at 0, −1 below 0.
 pub(super) fn sign(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
     let above = math(b, name, x, Math::Above)?;
     let from_zero = math(b, name, x, Math::NotBelow)?;
@@ -587,8 +589,8 @@ pub(super) fn sign(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String
     linear(b, name, &sum, 1.0, -1.0)
 }
 
-/// Turns indices below 0, which count from the end, into indices that count from the front. `depth`
-/// is the number of elements that they select from.
+/// Converts negative indices, which count from the end, to indices from the front. `depth` is the
+/// number of elements that the indices select from.
 pub(super) fn from_front(
     b: &mut Builder,
     name: &str,
@@ -600,8 +602,8 @@ pub(super) fn from_front(
     combined(b, name, Arithmetic::Add, index, &shift)
 }
 
-/// Puts a one-hot code of each index along a new axis of size `depth`: `on` at the index, `off`
-/// elsewhere. An index outside has `off` everywhere.
+/// Builds a one-hot code of each index along a new axis of size `depth`: `on` at the index, `off`
+/// elsewhere. An index that is out of range gives `off` everywhere.
 pub(super) fn one_hot(
     b: &mut Builder,
     name: &str,
@@ -631,7 +633,7 @@ mod tests {
     use super::*;
     use crate::ir::graph::{Shape, Value};
 
-    /// Builds a graph on one input and returns the result for these numbers.
+    /// Builds a graph with one input and returns its result for the input `numbers`.
     fn computed(
         numbers: &[f64],
         build: impl FnOnce(&mut Builder, &Live) -> Result<Live, String>,

@@ -1,5 +1,5 @@
-//! Models of `tests/onnx` and `tests/tflite`, with records and the results of other programs, for
-//! the tests of the front ends.
+//! Test models of `tests/onnx` and `tests/tflite`, with records and the outputs that other programs
+//! computed for them.
 
 use super::ReadModel;
 use crate::bake::{Arithmetic, Mistakes, Names, Settings};
@@ -8,7 +8,7 @@ use crate::ir::npy;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The folder of the models of a format.
+/// The folder with the test models of a format, `tests/onnx` or `tests/tflite`.
 pub(super) fn folder(format: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests")
@@ -18,12 +18,12 @@ pub(super) fn folder(format: &str) -> PathBuf {
 /// The result of reading a model.
 pub(super) struct Outcome {
     pub(super) read: Option<ReadModel>,
-    /// The files that were read.
+    /// The files that the build read for this model.
     pub(super) files: Vec<PathBuf>,
     pub(super) mistakes: Mistakes,
 }
 
-/// Reads a model as the build does. Returns the mistakes if there are any.
+/// Reads a model as the build does. Any mistake makes it return all mistakes.
 pub(crate) fn read(path: &Path) -> Result<ReadModel, Vec<String>> {
     let outcome = outcome(path);
     match outcome.read {
@@ -32,12 +32,13 @@ pub(crate) fn read(path: &Path) -> Result<ReadModel, Vec<String>> {
     }
 }
 
-/// Reads a model as the build does, and keeps the list of files and the mistakes.
+/// Reads a model as the build does. Returns also the list of files that were read, and the
+/// mistakes.
 pub(super) fn outcome(path: &Path) -> Outcome {
     outcome_in(Arithmetic::Model, path)
 }
 
-/// Reads a model as [`outcome`] does, for the given arithmetic.
+/// Reads a model as [`outcome`] does, but computes 8-bit integers as `arithmetic` says.
 pub(super) fn outcome_in(arithmetic: Arithmetic, path: &Path) -> Outcome {
     let settings = Settings {
         names: Names::Variables,
@@ -60,7 +61,7 @@ pub(super) fn outcome_in(arithmetic: Arithmetic, path: &Path) -> Outcome {
     }
 }
 
-/// The rows of an .npy.
+/// Returns the rows of a matrix in an .npy file.
 pub(crate) fn rows(path: &Path) -> Vec<Vec<f64>> {
     let bytes = std::fs::read(path).unwrap();
     let header = npy::parse_header(&bytes).unwrap().unwrap();
@@ -72,18 +73,18 @@ pub(crate) fn rows(path: &Path) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// The relation of a model's outputs to the scores of its network.
+/// The relation of the original model's outputs to the scores of the network that is made from it.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Outputs {
     /// The outputs are the scores.
     Scores,
-    /// The outputs are the scores behind the network's final function.
+    /// The outputs are the scores after the network's final function.
     Activated,
-    /// The outputs are the logarithms of the scores behind the final function.
+    /// The outputs are the logarithms of the scores after the final function.
     Logarithms,
-    /// The outputs are 1 − p and p, where p is the only score behind the final function.
+    /// The outputs are 1 − p and p, where p is the network's only score after the final function.
     Pair,
-    /// The output is the class.
+    /// The output is the class index.
     Class,
 }
 
@@ -101,8 +102,8 @@ fn outputs(network: &Network, mut scores: Vec<f64>, how: Outputs) -> Vec<f64> {
     }
 }
 
-/// Checks a model: its shape, the operations of its graph, the meaning of its output, and its
-/// outputs, which may differ by `bound` times the larger of 1 and the expected number.
+/// Checks a model's shape, the operations of its graph, the meaning of its output, and its outputs.
+/// An output may be off by `bound` times the larger of 1 and the expected number.
 pub(super) fn check(
     path: &Path,
     (shape, ops): (&str, &str),
@@ -111,7 +112,7 @@ pub(super) fn check(
     bound: f64,
 ) -> Network {
     let name = path.file_stem().unwrap().to_str().unwrap();
-    // Models of integers have a test of their own.
+    // Models with integer arithmetic have tests of their own, so this check computes in floats.
     let Outcome { read, mistakes, .. } = outcome_in(Arithmetic::Float, path);
     assert!(mistakes.lines.is_empty(), "{:?}", mistakes.lines);
     let ReadModel {
@@ -150,7 +151,7 @@ pub(super) fn check(
     network
 }
 
-/// A temporary folder for a model `net` of a format. It is removed at the end of the test.
+/// A temporary folder for a model file `net`. Dropping this deletes the folder.
 pub(super) struct ModelFolder {
     pub(super) path: PathBuf,
     format: &'static str,
@@ -173,19 +174,19 @@ impl ModelFolder {
         self
     }
 
-    /// Copies a model of the format's folder to `net`.
+    /// Copies a test model of the format to the file `net`.
     pub(super) fn copy(&self, name: &str) -> &Self {
         let model =
             std::fs::read(folder(self.format).join(format!("{name}.{}", self.format))).unwrap();
         self.put(&format!("net.{}", self.format), model)
     }
 
-    /// Reads `net` as the build does.
+    /// Reads the model file `net` as the build does.
     pub(super) fn read(&self) -> Result<ReadModel, Vec<String>> {
         read(&self.net())
     }
 
-    /// All files that the build reads for this model: `net` itself, and those beside it.
+    /// Lists the files that the build reads for this model: `net` itself and the files beside it.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         outcome(&self.net()).files
     }
@@ -194,7 +195,7 @@ impl ModelFolder {
         self.path.join(format!("net.{}", self.format))
     }
 
-    /// Returns the mistakes of reading `net`, without the path of the folder. Panics if there are
+    /// Returns the mistakes in reading `net`, without the path of the folder. Panics if there are
     /// none.
     pub(super) fn mistakes(&self) -> Vec<String> {
         let own = format!("{}/", self.path.display());

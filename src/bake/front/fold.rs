@@ -1,5 +1,5 @@
-//! Operations on constants alone, in the type that the constants have. Operations are named as in
-//! ONNX.
+//! Operations on constants at build time. They compute in the type of the constants and are named
+//! as in ONNX.
 
 use super::constant::{ConstantTensor, Data, Element, Int, Scales, elements, repeated, together};
 use super::value::axis;
@@ -10,9 +10,11 @@ pub(super) fn sizes(numbers: &[i64]) -> Result<Vec<usize>, String> {
     sizes.ok_or_else(|| format!("expected sizes of 0 or more, found {numbers:?}"))
 }
 
-/// Computes an operation on two integers. The result wraps around in type `kind`, but a power out
-/// of range is an error. An operand may be the number of records if the result is a known integer
-/// or that number again.
+/// Computes an operation on two integers. The result wraps around in the type `kind`. A power that
+/// leaves the type's range is an error.
+///
+/// An operand may be the unknown number of records, if the result is a known integer or that number
+/// again.
 pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, String> {
     use Int::{Known, Records};
     let truth = |truth: bool| Ok(Known(truth.into()));
@@ -26,7 +28,7 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
         ("Min" | "Max", Records, Records) => Ok(Records),
         ("Div" | "Equal", Records, Records) => Ok(Known(1)),
         ("Sub", Records, Records) => Ok(Known(0)),
-        // The number of records is 1 or more, so a comparison with a lower number is known.
+        // The number of records is at least 1, so its comparison with a number below 1 is known.
         ("Equal", Records, Known(i)) | ("Equal", Known(i), Records) if i < 1 => Ok(Known(0)),
         ("Greater", Records, Known(i)) | ("Less", Known(i), Records) if i < 1 => Ok(Known(1)),
         ("Max", Records, Known(i)) | ("Max", Known(i), Records) if i <= 1 => Ok(Records),
@@ -48,7 +50,8 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
                 "Mul" => Some(a * b),
                 "Div" => a.checked_div(b),
                 "Fmod" => a.checked_rem(b),
-                // `Mod` gives the sign of the divisor, `Fmod` that of the dividend.
+                // The result of `Mod` has the sign of the divisor, that of `Fmod` the sign of the
+                // dividend.
                 "Mod" => a.checked_rem(b).map(|r| {
                     if r != 0 && (r < 0) != (b < 0) {
                         r + b
@@ -56,8 +59,8 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
                         r
                     }
                 }),
-                // A power out of range is an error, because other programs give a result that
-                // depends on the machine.
+                // A power out of range is an error, because the results of other programs depend on
+                // the machine.
                 "Pow" => u32::try_from(b)
                     .ok()
                     .and_then(|b| a.checked_pow(b))
@@ -78,8 +81,8 @@ pub(super) fn integers(op: &str, kind: Element, a: Int, b: Int) -> Result<Int, S
     }
 }
 
-/// Computes an element-wise operation on two constants, which are broadcast. They have one type,
-/// except for `Pow`.
+/// Computes an element-wise operation on two constants, which are broadcast to common sizes. Both
+/// have the same type, except for `Pow`.
 pub(super) fn two(
     op: &str,
     a: &ConstantTensor,
@@ -135,7 +138,7 @@ pub(super) fn two(
     };
     let numbers = at_a.iter().zip(&at_b).map(|(&i, &j)| f(x[i], y[j]));
     if !kind.float() {
-        // Only an integer to the power of a float comes here.
+        // Only `Pow` with an integer base and a float exponent comes here.
         return ConstantTensor::new(Element::F64, dims, Data::Floats(numbers.collect())).cast(kind);
     }
     Ok(ConstantTensor::rounded(kind, dims, numbers))
@@ -191,8 +194,8 @@ pub(super) fn mapped(
     }
 }
 
-/// Computes the sum, product, mean or maximum along axes. No axes stand for all of them. Reduced
-/// axes stay with size 1 if `keep` is true. Otherwise they are left out.
+/// Computes the sum, product, mean or maximum along axes. An empty `axes` stands for all axes. A
+/// reduced axis stays with size 1 if `keep` is true, else it is left out.
 pub(super) fn reduced(
     op: &str,
     c: &ConstantTensor,
@@ -242,15 +245,15 @@ pub(super) fn reduced(
     })
 }
 
-/// The groups of a constant's elements. A reduction makes one number of each group.
+/// The elements of a constant, divided into groups. A reduction computes one number for each group.
 struct Groups<'o> {
     op: &'o str,
     kind: Element,
-    /// The index of the group of each element.
+    /// For each element of the constant, the index of its group.
     into: Vec<usize>,
     /// The number of groups.
     many: usize,
-    /// The number of elements of a group.
+    /// The number of elements in each group.
     count: usize,
 }
 
@@ -277,8 +280,8 @@ impl Groups<'_> {
         sums.into_iter().map(|x| self.kind.rounded(x)).collect()
     }
 
-    /// Reduces integers of which some are the number of records. Only sums and products are
-    /// supported.
+    /// Reduces integers, some of which are the unknown number of records. Only sums and products
+    /// are supported.
     fn of_records(&self, ints: &[Int]) -> Result<Vec<Int>, String> {
         let op = self.op;
         let (step, start) = match op {
@@ -293,8 +296,8 @@ impl Groups<'_> {
         Ok(sums)
     }
 
-    /// Reduces known integers. A result out of range is refused, because other programs disagree:
-    /// ONNX Runtime 1.32 gives the largest integer, ONNX's reference wraps around.
+    /// Reduces known integers. A result out of the type's range is an error, because other programs
+    /// disagree: ONNX Runtime 1.32 gives the largest integer, ONNX's reference wraps around.
     fn ints(&self, ints: &[Int]) -> Result<Vec<Int>, String> {
         let leaves = || {
             format!(
@@ -332,8 +335,9 @@ impl Groups<'_> {
     }
 }
 
-/// Returns the index of the largest number along an axis. Of equal numbers it is the first, or the
-/// last if `last` is true. The axis stays with size 1 if `keep` is true. Otherwise it is left out.
+/// Returns the index of the largest number along an axis. Among equal numbers it is the first, or
+/// the last if `last` is true. The reduced axis stays with size 1 if `keep` is true, else it is
+/// left out.
 pub(super) fn argmax(
     c: &ConstantTensor,
     along: i64,
@@ -366,8 +370,8 @@ pub(super) fn argmax(
     Ok(ConstantTensor::ints(dims, indices))
 }
 
-/// Gives a constant the sizes `target`. -1 stands for the size that the others leave. 0 stands for
-/// the constant's own size at that axis, or for an empty axis if `zero` is true.
+/// Gives a constant the sizes `target`. -1 stands for the size that the other sizes leave. 0 stands
+/// for the constant's own size at that axis, or for an empty axis if `zero` is true.
 pub(super) fn reshape(
     c: &ConstantTensor,
     target: &[i64],
@@ -396,8 +400,8 @@ pub(super) fn reshape(
     }
 }
 
-/// Removes sizes of 1 at the axes (`Squeeze`), or inserts them there (`Unsqueeze`). Without axes,
-/// `Squeeze` removes all sizes of 1.
+/// Computes the sizes after `Squeeze`, which removes axes of size 1, or `Unsqueeze`, which inserts
+/// them. Without `axes`, `Squeeze` removes every axis of size 1.
 pub(super) fn squeezed(
     op: &str,
     dims: &[usize],
@@ -487,7 +491,7 @@ pub(super) fn concat(parts: &[&ConstantTensor], along: i64) -> Result<ConstantTe
     dims[a] = parts.iter().map(|p| p.dims[a]).sum();
     let inner: usize = dims[a + 1..].iter().product();
     let outer: usize = dims[..a].iter().product();
-    // The offset of each part in the data of all parts.
+    // `begin` has the offset of each part in the joined data of all parts.
     let (mut at, mut begin) = (Vec::new(), Vec::new());
     let mut all = 0;
     for p in parts {
@@ -515,7 +519,8 @@ pub(super) fn concat(parts: &[&ConstantTensor], along: i64) -> Result<ConstantTe
     Ok(ConstantTensor::new(kind, vec![all], joined).pick(dims, &at))
 }
 
-/// Selects elements along an axis by their indices. The axes of `at` take the place of that axis.
+/// Selects elements of `c` along an axis by the indices in `at`. The axes of `at` replace that axis
+/// in the result.
 pub(super) fn gather(
     c: &ConstantTensor,
     at: &ConstantTensor,
@@ -540,7 +545,7 @@ pub(super) fn gather(
     Ok(c.pick(dims, &from))
 }
 
-/// The indices that a slice selects along an axis of size `n`.
+/// Returns the indices that a slice selects along an axis of size `n`.
 pub(super) fn sliced(start: i64, end: i64, step: i64, n: usize) -> Result<Vec<usize>, String> {
     let n = n as i64;
     let from_end = |i: i64| if i < 0 { i.saturating_add(n) } else { i };
@@ -560,8 +565,8 @@ pub(super) fn sliced(start: i64, end: i64, step: i64, n: usize) -> Result<Vec<us
     Ok(at)
 }
 
-/// Slices a constant along several axes. If `axes` is `None`, they are the first ones. If `steps`
-/// is `None`, each step is 1.
+/// Slices a constant along several axes. If `axes` is `None`, the slices are for the first axes. If
+/// `steps` is `None`, each step is 1.
 pub(super) fn slice(
     c: &ConstantTensor,
     starts: &[i64],
@@ -587,9 +592,9 @@ pub(super) fn slice(
     Ok(result)
 }
 
-/// Returns the index of the quantization scale of each element. There is one scale for all
-/// elements, or one for each index along an axis. If `block` is not 0, each `block` neighbours
-/// along the axis share a scale.
+/// Returns for each element the index of its quantization scale. There is one scale for all
+/// elements, or one for each index along an axis. If `block` is not 0, each run of `block`
+/// neighbours along the axis shares a scale.
 pub(super) fn scale_of(
     dims: &[usize],
     scale: &ConstantTensor,
@@ -627,8 +632,8 @@ pub(super) fn scale_of(
     Ok(all.map(|i| i / inner % n).collect())
 }
 
-/// Dequantizes a constant: (x − zero point) · scale, with a zero point for each scale of
-/// [`scale_of`].
+/// Dequantizes a constant: (x − zero point) · scale. There is a zero point for each scale.
+/// [`scale_of`] assigns the scales to the elements.
 pub(super) fn dequantize(
     x: &ConstantTensor,
     scale: &ConstantTensor,

@@ -5,11 +5,11 @@ use crate::ir::op::{Activation, Float, Math};
 /// An element-wise function without parameters, and its name in each format.
 pub(super) struct Function {
     pub(super) activation: Activation,
-    /// The name of its layer in a network JSON, if there is one.
+    /// The function's layer name in a network JSON, if it has one.
     pub(super) layer: Option<&'static str>,
-    /// The name of its operation in ONNX, if there is one without attributes.
+    /// The function's operation name in ONNX, if it has an operation without attributes.
     onnx: Option<&'static str>,
-    /// The name of its operation in TensorFlow Lite, if there is one.
+    /// The function's operation name in TensorFlow Lite, if it has one.
     tflite: Option<&'static str>,
 }
 
@@ -27,7 +27,7 @@ const fn named(
     }
 }
 
-/// Makes the entry of a function that is no layer of a network JSON.
+/// Makes the table entry of a function that has no layer name in a network JSON.
 const fn math(
     function: Math,
     onnx: Option<&'static str>,
@@ -89,13 +89,13 @@ pub(super) const FUNCTIONS: [Function; 19] = [
     math(Math::Sqrt, Some("Sqrt"), Some("SQRT")),
 ];
 
-/// Returns the function in [`FUNCTIONS`] that the ONNX operation `op` computes.
+/// Returns the function whose ONNX operation is `op`, if [`FUNCTIONS`] has one.
 pub(super) fn of_onnx(op: &str) -> Option<Activation> {
     let found = FUNCTIONS.iter().find(|f| f.onnx == Some(op));
     found.map(|f| f.activation)
 }
 
-/// Returns the function in [`FUNCTIONS`] that the TensorFlow Lite operation `op` computes.
+/// Returns the function whose TensorFlow Lite operation is `op`, if [`FUNCTIONS`] has one.
 pub(super) fn of_tflite(op: &str) -> Option<Activation> {
     let found = FUNCTIONS.iter().find(|f| f.tflite == Some(op));
     found.map(|f| f.activation)

@@ -1,4 +1,4 @@
-//! The inputs of a model: the sizes of their axes, and which axis is that of the records.
+//! The inputs of a model: the sizes of their axes, and the choice of the axis of the records.
 
 use super::constant::{self, ConstantTensor, Data, Element, Int};
 use super::value::Live;
@@ -8,19 +8,19 @@ use crate::bake::sizes::{Size, Sizes};
 /// An input as the model declares it.
 pub(super) struct DeclaredInput {
     pub(super) name: String,
-    /// Another name that sizes may be stated by.
+    /// A second name by which the user may state the input's sizes.
     pub(super) also: Option<String>,
-    /// The sizes of its axes; `None` if the model states none.
+    /// The sizes of the input's axes. `None` if the model states none.
     pub(super) axes: Option<Vec<AxisSize>>,
-    /// The type that values are computed in.
+    /// The element type of the input in the model.
     pub(super) kind: Element,
 }
 
-/// The size of an axis.
+/// The size of one axis of a model's input.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AxisSize {
     Known(usize),
-    /// Open, with the name of the dimension, which may be empty.
+    /// A size that the model leaves open. The text is the dimension's name and may be empty.
     Open(String),
 }
 
@@ -33,26 +33,28 @@ impl AxisSize {
     }
 }
 
-/// The inputs of a model with fixed sizes.
+/// The inputs of a model after all their sizes are known.
 pub(super) struct Arranged {
-    /// The inputs that are values, in the order of the model. The index of each in the draft is
-    /// still 0, because it is not known yet.
+    /// The inputs that stay inputs, in the order of the model. `Live::value` is 0 in all of them,
+    /// because they have no index in the draft yet.
     pub(super) values: Vec<Live>,
-    /// For each input of the model the constant that it becomes; `None` for those that are values.
+    /// For each input of the model, the constant that replaces it. `None` if it stays an input.
     pub(super) constants: Vec<Option<ConstantTensor>>,
-    /// The number of records, where the model states it.
+    /// The number of records, if the model states it.
     pub(super) records: Option<usize>,
-    /// True if the first axis, of a fixed size above 1, is taken for that of the records.
+    /// True if the first axis has a fixed size above 1 and is taken as the axis of the records.
     pub(super) supposed: bool,
 }
 
-/// Finds the sizes of all inputs and the axis of the records. That is the one open axis of an
-/// input. A model whose sizes are all fixed computes one record at a time: its inputs have no such
-/// axis. If all inputs have the same first size above 1, that is taken for a number of records,
-/// unless `single` is true.
+/// Finds the sizes of all inputs and the axis of the records, which is an input's one open axis. A
+/// model whose sizes are all fixed computes one record at a time, without such an axis.
+///
+/// There is an exception. If all inputs have the same first size above 1, it is taken as the number
+/// of records, unless `single` is true.
 ///
 /// # Errors
-/// Pairs of an input's name, which may be empty, and a mistake.
+/// A list of mistakes, each with the name of its input. The name is empty if no single input is
+/// wrong.
 pub(super) fn arrange(
     mut inputs: Vec<DeclaredInput>,
     sizes: &Sizes,
@@ -113,7 +115,7 @@ pub(super) fn arrange(
     })
 }
 
-/// Reports the mistakes of [`arrange`].
+/// Reports the mistakes that [`arrange`] returns.
 pub(super) fn report(list: Vec<(String, String)>, file: &str, mistakes: &mut Mistakes) {
     for (name, mistake) in list {
         match name.is_empty() {
@@ -123,16 +125,16 @@ pub(super) fn report(list: Vec<(String, String)>, file: &str, mistakes: &mut Mis
     }
 }
 
-/// Returns the first of an input's names for which `stated` returns something, and what that is.
-/// `None` if there is no such name.
+/// Calls `stated` with each name of an input, until it returns something. Returns that name and the
+/// result. `None` if `stated` returns nothing for any name.
 fn of_names<T>(input: &DeclaredInput, stated: impl Fn(&str) -> Option<T>) -> Option<(String, T)> {
     let names = [Some(&input.name), input.also.as_ref()];
     let mut names = names.into_iter().flatten();
     names.find_map(|name| Some((name.clone(), stated(name)?)))
 }
 
-/// Returns the constant that an input becomes, with these numbers. A single number is repeated for
-/// every element.
+/// Makes the constant that replaces an input, from the numbers that the user states. A single
+/// number is repeated for every element.
 fn constant(input: &DeclaredInput, numbers: &[f64]) -> Result<ConstantTensor, String> {
     let axes = input.axes.iter().flatten().map(AxisSize::known);
     let dims: Option<Vec<usize>> = axes.collect();
@@ -165,7 +167,7 @@ fn constant(input: &DeclaredInput, numbers: &[f64]) -> Result<ConstantTensor, St
     Ok(ConstantTensor::new(input.kind, dims, data))
 }
 
-/// Sets the sizes that are stated. Returns mistakes with the names of inputs.
+/// Sets the sizes that the user states. Returns mistakes, each with the name of its input.
 fn stated(inputs: &mut [DeclaredInput], sizes: &Sizes, by: &str) -> Vec<(String, String)> {
     let mut mistakes = Vec::new();
     let mut used: Vec<String> = Vec::new();
@@ -205,7 +207,7 @@ fn stated(inputs: &mut [DeclaredInput], sizes: &Sizes, by: &str) -> Vec<(String,
     mistakes
 }
 
-/// Sets the sizes of an input.
+/// Sets the sizes that the user states for one input.
 fn set(input: &mut DeclaredInput, list: &[Size]) -> Result<(), String> {
     let open = || vec![AxisSize::Open(String::new()); list.len()];
     let axes = input.axes.get_or_insert_with(open);
@@ -231,8 +233,8 @@ fn set(input: &mut DeclaredInput, list: &[Size]) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes a value of an input. Its first open axis is the axis of the records. Without an open axis
-/// it has none.
+/// Makes the tensor of an input. Its first open axis becomes the axis of the records. Without an
+/// open axis, the tensor has no axis of the records.
 fn value(input: &DeclaredInput, sizes_by: &str) -> Result<Live, String> {
     let Some(axes) = &input.axes else {
         return Err(format!(
@@ -286,7 +288,7 @@ mod tests {
         }
     }
 
-    /// The inputs as messages show them, or the mistakes.
+    /// Formats the arranged inputs as messages show them, or the mistakes of [`arrange`].
     fn shown(inputs: Vec<DeclaredInput>, sizes: &str, single: bool) -> String {
         let sizes = Sizes::parse(sizes).unwrap();
         match arrange(inputs, &sizes, "--sizes", single) {

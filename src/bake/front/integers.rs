@@ -1,9 +1,9 @@
-//! Values that are 8-bit integers in the model. The draft holds each as a whole number: the integer
-//! less its zero point. A float holds these numbers and their sums exactly up to 2²⁴, so every
-//! engine gives the same integers.
+//! Tensors that are 8-bit integers in the model. The draft holds each integer less its zero point,
+//! as a whole number in a float. An f32 holds whole numbers up to 2²⁴ exactly, so every engine
+//! computes the same integers.
 //!
-//! The rules of rounding are those of XNNPACK, which runs such models in TensorFlow Lite and in
-//! LiteRT. docs/INTEGERS.md lists them.
+//! Rounding follows XNNPACK, which runs such models in TensorFlow Lite and LiteRT. docs/INTEGERS.md
+//! lists the rules.
 
 use super::builder::Builder;
 use super::constant::ConstantTensor;
@@ -26,7 +26,7 @@ pub(super) struct Steps {
     pub(super) high: i32,
 }
 
-/// The smallest and the largest whole number that a value may have.
+/// The smallest and the largest whole number that a tensor may have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Limits {
     pub(super) low: i32,
@@ -34,7 +34,7 @@ pub(super) struct Limits {
 }
 
 impl Steps {
-    /// The limits of all integers of the type, less the zero point.
+    /// Returns the limits of the integer type, less the zero point.
     pub(super) fn limits(self) -> Limits {
         Limits {
             low: self.low - self.zero,
@@ -42,14 +42,15 @@ impl Steps {
         }
     }
 
-    /// The whole number that is nearest to a real number. Halves are rounded away from 0.
+    /// Returns the whole number (integer less zero point) nearest to a real number. Halves are
+    /// rounded away from 0.
     pub(super) fn nearest(self, real: f32) -> i32 {
         (real / self.scale).round() as i32
     }
 }
 
 impl Limits {
-    /// Returns the limits of both.
+    /// Returns the range that lies within both limits.
     pub(super) fn and(self, other: Limits) -> Limits {
         Limits {
             low: self.low.max(other.low),
@@ -58,60 +59,63 @@ impl Limits {
     }
 }
 
-/// The integers behind values that are real numbers in the draft, between quantized ones. The keys
-/// are values of the draft.
+/// The integers behind tensors that the draft holds as real numbers. Such tensors lie between two
+/// quantized ones. The maps' keys are indices of the draft's values.
 #[derive(Default)]
 pub(super) struct Known {
-    /// True if integers are computed as integers.
+    /// True if the build computes quantized operations in integers, false for floats.
     pub(super) on: bool,
     pub(super) whole: HashMap<usize, Whole>,
     pub(super) sums: HashMap<usize, Sums>,
 }
 
-/// The whole numbers of a value, which are its integers less their zero point.
+/// A tensor of whole numbers: the model's integers less their zero point. `scale` is their
+/// quantization scale.
 #[derive(Clone)]
 pub(super) struct Whole {
     pub(super) numbers: Live,
     pub(super) scale: f32,
 }
 
-/// The whole numbers of an operand, which may be a constant.
+/// An operand of whole numbers (integers less their zero point), which may be a constant.
 #[derive(Clone)]
 pub(super) struct WholeOperand {
     pub(super) numbers: Factor,
     pub(super) scale: f32,
 }
 
-/// A result on integers that a `QuantizeLinear` behind it can scale and round.
+/// A result computed on integers, before the `QuantizeLinear` behind it has scaled and rounded it.
 #[derive(Clone)]
 pub(super) struct Sums {
     pub(super) of: Origin,
-    /// True if numbers below 0 become 0.
+    /// True if a ReLU follows, so that numbers below 0 become 0.
     pub(super) relu: bool,
 }
 
-/// The operation that made [`Sums`].
+/// The operation that made the integer results in [`Sums`].
 #[derive(Clone)]
 pub(super) enum Origin {
-    /// Sums of products. The real number is the sum times its scale, divided by `count`.
+    /// Sums of products of integers. The real number is the sum times its scale, divided by
+    /// `count`.
     Products {
         sums: Live,
-        /// One scale for all sums, or one for each.
+        /// One scale for all sums, or one scale for each sum.
         scales: Vec<f32>,
         count: usize,
     },
-    /// Means over windows: sums, and the scale divided by the number of elements. There is one such
-    /// number for all sums, or one for each.
+    /// Means over windows, stored as the sums that are yet to be divided. Each entry of `scales` is
+    /// the operand's scale divided by the number of elements in a window. There is one entry for
+    /// all sums, or one for each.
     Means { sums: Live, scales: Vec<f32> },
-    /// The sum of two operands, of which at least one is a value.
+    /// The sum of two operands. At least one of them is no constant.
     Both([WholeOperand; 2]),
-    /// A leaky relu with its slope below 0.
+    /// A leaky ReLU. The number is its slope below 0.
     Sloped(Whole, f32),
-    /// Values that are joined along an axis.
+    /// Tensors that are concatenated along the axis in the second field.
     Joined(Vec<Whole>, usize),
 }
 
-/// Limits whole numbers.
+/// Adds a node that limits whole numbers to a range.
 pub(super) fn limited(
     b: &mut Builder,
     name: &str,
@@ -121,8 +125,8 @@ pub(super) fn limited(
     b.activation(name, x, clip(limits.low.into(), limits.high.into()))
 }
 
-/// The nearest whole number to x · factor, within limits. The product is a float, and of two
-/// nearest numbers the even one is taken. `factors` has one for all elements or one for each.
+/// Rounds x · factor to the nearest whole number and limits it. The product is a float, and a half
+/// is rounded to the even number. `factors` has one number for all elements or one for each.
 pub(super) fn requantised(
     b: &mut Builder,
     name: &str,
@@ -133,17 +137,17 @@ pub(super) fn requantised(
     rounded(b, name, x, factors, 0.0, limits)
 }
 
-/// The whole numbers of a real value: x / scale, rounded to the nearest.
+/// Quantizes a real tensor: x / scale, rounded to a whole number (the integer less its zero point).
 pub(super) fn quantised(b: &mut Builder, name: &str, x: &Live, to: Steps) -> Result<Live, String> {
     requantised(b, name, x, &[(1.0 / to.scale).into()], to.limits())
 }
 
-/// The real value that whole numbers stand for.
+/// Returns the real tensor that whole numbers stand for: x · scale.
 pub(super) fn real(b: &mut Builder, name: &str, x: &Live, of: Steps) -> Result<Live, String> {
     b.scale(name, x, &[of.scale.into()], &[0.0])
 }
 
-/// The nearest whole number to x · factor + summand, within limits.
+/// Rounds x · factor + summand to the nearest whole number, and limits it.
 pub(super) fn rounded(
     b: &mut Builder,
     name: &str,
@@ -157,19 +161,20 @@ pub(super) fn rounded(
     limited(b, name, &whole, limits)
 }
 
-/// Added to whole numbers of `unit` before they are rounded, it makes their rounding one upwards
-/// from the half on.
+/// Returns the summand that makes round-half-to-even round halves up. It is added before rounding
+/// to numbers that are multiples of `unit`.
 fn half_up(unit: f64) -> f64 {
     unit / 2.0
 }
 
-/// Added to whole numbers of `unit` before they are rounded, it makes their rounding one down.
+/// Returns the summand that makes rounding to the nearest round down. It is added before rounding
+/// to numbers that are multiples of `unit`.
 fn down(unit: f64) -> f64 {
     unit / 2.0 - 0.5
 }
 
-/// The whole numbers in other steps, in fixed point: the ratio of both scales is a whole number of
-/// 256ths. Where `slope` is not 1, it is multiplied to numbers below 0.
+/// Converts whole numbers from the scale of `from` to that of `to`, in fixed point. The ratio of
+/// the scales is rounded to a multiple of 1/256. Numbers below 0 are also multiplied by `slope`.
 pub(super) fn converted(
     b: &mut Builder,
     name: &str,
@@ -195,7 +200,7 @@ pub(super) fn converted(
     limited(b, name, &whole, to.limits())
 }
 
-/// The nearest whole number to x · above, or to x · below where x is negative, within limits.
+/// Rounds x · above, or x · below where x is negative, to the nearest whole number within limits.
 pub(super) fn sloped(
     b: &mut Builder,
     name: &str,
@@ -214,8 +219,8 @@ pub(super) fn sloped(
     limited(b, name, &whole, limits)
 }
 
-/// A function of one whole number: the activation of the real number that it stands for, in steps
-/// of the result.
+/// A function of one whole number x. It applies an activation to the real number that x stands for,
+/// and divides by the scale of the result.
 pub(super) struct Function {
     pub(super) activation: Activation,
     pub(super) of: Steps,
@@ -223,19 +228,20 @@ pub(super) struct Function {
 }
 
 impl Function {
-    /// The result before it is rounded.
+    /// Returns the function's result, before it is rounded.
     fn exact(&self, x: i32) -> f64 {
         let real = f64::from(x) * f64::from(self.of.scale);
         self.activation.apply(real) / f64::from(self.to.scale)
     }
 
-    /// The result as TensorFlow Lite tabulates it: the nearest whole number, halves away from 0.
+    /// Returns the function's result as TensorFlow Lite tabulates it: the nearest whole number,
+    /// with halves away from 0.
     pub(super) fn nearest(&self, x: i32) -> i32 {
         self.exact(x).round() as i32
     }
 
-    /// The result of TensorFlow Lite's hard swish, which is computed in 16 bits. With scales that
-    /// TensorFlow Lite does not take, it is the nearest whole number.
+    /// Returns TensorFlow Lite's hard swish, which it computes in 16 bits. With scales that
+    /// TensorFlow Lite refuses, returns the nearest whole number.
     pub(super) fn hard_swish(&self, x: i32) -> i32 {
         let input = self.of.scale / 128.0;
         let (output, right) = Multiplier::of(input / self.to.scale).of_16_bits();
@@ -259,7 +265,7 @@ impl Function {
     }
 }
 
-/// A factor in fixed point: a number of 31 binary digits, times 2^exponent.
+/// A factor in fixed point: `digits`, a number of 31 bits, times 2^(`exponent` − 31).
 struct Multiplier {
     digits: i64,
     exponent: i32,
@@ -278,14 +284,14 @@ impl Multiplier {
         }
     }
 
-    /// The 15 upper digits, rounded, and the exponent.
+    /// Returns the 15 upper bits of `digits`, rounded, and the exponent.
     fn of_16_bits(&self) -> (i32, i32) {
         let upper = (self.digits + (1 << 15)) >> 16;
         (upper.min(i16::MAX.into()) as i32, self.exponent)
     }
 }
 
-/// The upper half of twice the product of two numbers of 16 bits, rounded or truncated.
+/// Returns the upper half of twice the product of two 16-bit numbers, rounded or truncated.
 fn high_product(a: i32, b: i32, rounded: bool) -> i32 {
     let product = i64::from(a) * i64::from(b);
     let half = match (rounded, product >= 0) {
@@ -296,18 +302,18 @@ fn high_product(a: i32, b: i32, rounded: bool) -> i32 {
     ((product + half) / (1 << 15)).min(i16::MAX.into()) as i32
 }
 
-/// x / 2ⁿ, rounded to the nearest, halves away from 0.
+/// Returns x / 2ⁿ, rounded to the nearest, with halves away from 0.
 fn shifted(x: i32, n: i32) -> i32 {
     let rest = x & ((1 << n) - 1);
     let half = (((1 << n) - 1) >> 1) + i32::from(x < 0);
     (x >> n) + i32::from(rest > half)
 }
 
-/// The largest distance from a whole number of a result that is rounded to it, in any engine.
+/// A float result up to this far from a whole number is surely rounded to it by every engine.
 const SURE: f64 = 0.499;
 
-/// A function of one whole number with exactly these results. The function is computed in floats
-/// and rounded. Where that may give another number, a correction is added for this one operand.
+/// Builds a function of one whole number that gives exactly `result`. The function is computed in
+/// floats and rounded. Where the float may round to another number, a correction is added.
 pub(super) fn function(
     b: &mut Builder,
     name: &str,
@@ -327,7 +333,7 @@ pub(super) fn function(
         if off.abs() <= SURE || below || above {
             continue;
         }
-        // 1 for q, and 0 for all other whole numbers.
+        // The correction is added only where x is q. It is 0 for all other whole numbers.
         let distance = b.scale(name, x, &[1.0], &[(-q).into()])?;
         let other = limited(b, name, &distance, Limits { low: -1, high: 1 })?;
         let other = elementwise::power(b, name, &other, 2.0)?;
@@ -339,8 +345,8 @@ pub(super) fn function(
     limited(b, name, &whole, limits)
 }
 
-/// The whole numbers of an image that is resized along two axes, from taps for each of them. The
-/// weights are rounded to 11 binary digits, and the results to the nearest, halves upwards.
+/// Resizes an image of whole numbers along rows and columns, from taps for each axis. The weights
+/// are rounded to 11 binary digits. The results are rounded to the nearest, halves upwards.
 pub(super) fn resized(
     b: &mut Builder,
     name: &str,
@@ -367,12 +373,13 @@ pub(super) fn resized(
     let short = libm::exp2(-7.0);
     let lines = along(b, x, 2, &columns)?;
     if digits(&rows, short) && digits(&columns, short) {
-        // Both weights and a whole number have at most 22 digits together.
+        // The product of both weights and a whole number has at most 22 binary digits, so a float
+        // holds it.
         let y = along(b, &lines, 1, &rows)?;
         return rounded(b, name, &y, &[1.0], half_up(short * short), limits);
     }
-    // The whole parts of the lines and their fractions are resized apart, as their products have
-    // more digits together than a float.
+    // The lines' whole parts and fractions are resized apart, because their products together have
+    // more binary digits than a float.
     let less = |b: &mut Builder, x: &Live, y: &Live| {
         let (x, y) = (Operand::Live(x), Operand::Live(y));
         elementwise::arithmetic(b, name, Arithmetic::Subtract, x, y)
@@ -394,14 +401,14 @@ pub(super) fn resized(
     limited(b, name, &sum, limits)
 }
 
-/// An operand of a sum: whole numbers, and their scale divided by that of the sum.
+/// An operand of an integer sum. `ratio` is the operand's scale divided by the scale of the sum.
 pub(super) struct Summand<'s> {
     pub(super) numbers: Operand<'s>,
     pub(super) ratio: f32,
 }
 
-/// A mean of windows in integers: each sum of the integers, zero points included, divided by the
-/// number of elements in its window. Halves are rounded away from 0.
+/// Computes the mean of each window in integers. The sum of the integers, with zero points, is
+/// divided by the number of elements in the window. Halves are rounded away from 0.
 ///
 /// `x` has the means of the whole numbers. `counts` has the number of elements in each window.
 pub(super) fn mean(
@@ -414,10 +421,11 @@ pub(super) fn mean(
 ) -> Result<Live, String> {
     let zero = f64::from(zero);
     let of_counts = |f: &dyn Fn(f64) -> f64| counts.iter().map(|&n| f(n)).collect::<Vec<f64>>();
-    // The mean times its count is nearly the sum.
+    // The mean times the window's element count is nearly the sum, so rounding gives the exact sum.
     let sums = b.scale(name, x, counts, &of_counts(&|n| n * zero))?;
     let sums = math(b, name, &sums, Math::Round)?;
-    // With an even count, a half exists. Of a sum up to 0 it is rounded down, of others up.
+    // A quotient can be a half only if the count is even. Halves of sums up to 0 are rounded down,
+    // halves of other sums up.
     let even = |n: f64| if n % 2.0 == 0.0 { 1.0 } else { 0.0 };
     let mut rounded = sums.clone();
     if counts.iter().any(|&n| even(n) == 1.0) {
@@ -426,28 +434,29 @@ pub(super) fn mean(
         let (sums, above) = (Operand::Live(&sums), Operand::Live(&above));
         rounded = elementwise::arithmetic(b, name, Arithmetic::Add, sums, above)?;
     }
-    // The quotients are whole numbers of 1 / n, and halves are decided by now.
+    // The quotients are multiples of 1 / n. `rounded` has already decided all halves.
     let moved = |n: f64| ((n / 2.0).floor() - even(n)) / n + down(1.0 / n) - zero;
     let divided = b.scale(name, &rounded, &of_counts(&|n| 1.0 / n), &of_counts(&moved))?;
     let whole = math(b, name, &divided, Math::Round)?;
     limited(b, name, &whole, limits)
 }
 
-/// True if XNNPACK computes sums of operands with these ratios, which are scales divided by that of
-/// the sum.
+/// Returns true if XNNPACK supports an addition with these ratios. A ratio is an operand's scale
+/// divided by the scale of the sum.
 pub(super) fn adds(ratios: [f32; 2]) -> bool {
     let [least, largest] = [f32::min, f32::max].map(|f| f(ratios[0].abs(), ratios[1].abs()));
     least >= 1.0 / 1024.0 && largest < 256.0
 }
 
-/// The number of binary digits in the lower parts of the multipliers of a [`sum`].
+/// The number of binary digits in the lower part of a [`sum`]'s multipliers.
 const LOWER: u32 = 11;
 
-/// The sum of two values in fixed point. Each ratio is a whole number of 2⁻ⁿ, where the larger one
-/// has 21 digits. The sum is rounded to the nearest, halves upwards.
+/// Adds two tensors of whole numbers in fixed point. Each ratio is rounded to a multiple of 2⁻ⁿ,
+/// where n is chosen so that the larger ratio has 21 binary digits. The sum is rounded to the
+/// nearest, halves upwards.
 ///
-/// A product of such a multiplier and a whole number has more digits than a float. So the
-/// multipliers are split into an upper and a lower part, which are added up apart.
+/// A multiplier times a whole number has more binary digits than a float. So each multiplier is
+/// split into an upper and a lower part, and the parts are summed apart.
 pub(super) fn sum(
     b: &mut Builder,
     name: &str,

@@ -45,7 +45,8 @@ struct Source<'s> {
 const EXPECTED: &str =
     "expected a network JSON, an ONNX (.onnx) or a TensorFlow Lite model (.tflite)";
 
-/// Endings of files that no front end reads: ending, kind of file, advice.
+/// File name endings that no front end reads. An entry has the ending, the kind of file, and advice
+/// for the user.
 const OTHERS: [(&str, &str, &str); 8] = [
     ("py", "a Python program", RUN),
     ("ipynb", "a notebook", RUN),
@@ -57,7 +58,8 @@ const OTHERS: [(&str, &str, &str); 8] = [
     ("joblib", "a pickled model", PICKLE),
 ];
 
-/// Files that no front end reads: their first bytes, kind of file, advice.
+/// The first bytes of files that no front end reads. An entry has the bytes, the kind of file, and
+/// advice for the user.
 const MAGIC: [(&[u8], &str, &str); 9] = [
     (
         b"PK\x03\x04",
@@ -85,8 +87,8 @@ const PICKLE: &str = "`skl2onnx.to_onnx` makes ONNX of scikit-learn's, mortonnet
                       (python/mortonnet) a network JSON";
 const EXPORT: &str = "export the model as ONNX";
 
-/// Returns the kind of file and advice, if no front end reads a file with these bytes and this
-/// `ending`. A readable model whose name has the wrong ending counts too.
+/// Returns the kind of file and advice for the user, if no front end can read the file. A model
+/// whose name has the wrong `ending` for its content counts as unreadable.
 fn unlike(bytes: &[u8], ending: &str) -> Option<(&'static str, &'static str)> {
     if let Some((_, found, way)) = MAGIC.iter().find(|(magic, ..)| bytes.starts_with(magic)) {
         return Some((found, way));
@@ -107,7 +109,7 @@ fn unlike(bytes: &[u8], ending: &str) -> Option<(&'static str, &'static str)> {
         ))
         .filter(|_| ending != "tflite"),
         ("onnx", _) => None,
-        // The front end reports mistakes in a JSON with line and column.
+        // A JSON is accepted here. Its front end reports mistakes with line and column.
         (_, Some(b'{')) if ending != "tflite" => None,
         _ if onnx::is_model(bytes) => Some(("an ONNX model", "give it a name that ends in .onnx")),
         ("tflite", _) => None,
@@ -117,7 +119,8 @@ fn unlike(bytes: &[u8], ending: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// Lists up to five models (`.onnx`, `.tflite`) in a folder without network.json, for a message.
+/// Lists the names of up to five models (`.onnx`, `.tflite`) in a folder, for the message that the
+/// folder has no network.json.
 fn found_in(folder: &Path) -> String {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
@@ -137,8 +140,9 @@ fn found_in(folder: &Path) -> String {
     }
 }
 
-/// Reads the model that the settings name. A folder stands for its `network.json`. The ending of
-/// the file decides the front end. Each file that is read is added to `read`.
+/// Reads the model file that the settings name. If they name a folder, reads its `network.json`.
+/// The ending of the file name selects the front end. The path of each file that is read is
+/// appended to `read`.
 pub(crate) fn read(
     settings: &Settings,
     read: &mut Vec<PathBuf>,
@@ -173,7 +177,7 @@ pub(crate) fn read(
         mistakes.add(asked, format_args!("{EXPECTED}, found {what}; {way}"));
         return None;
     }
-    // The next two messages have the absolute path, because that path was tried.
+    // The next two messages show the absolute path, because the program opened that path.
     if std::fs::metadata(&path).is_ok_and(|m| !m.is_file()) {
         mistakes.add(
             asked,
@@ -208,8 +212,8 @@ pub(crate) fn read(
     }
 }
 
-/// The name of a network that states none: the name of its file without the ending. A
-/// `network.json` is named after its folder.
+/// Returns the name for a network whose model states none: the file name without its ending. For
+/// `network.json` that is the name of its folder.
 fn default_name(path: &Path) -> String {
     let stem = path
         .file_stem()
@@ -225,7 +229,7 @@ fn default_name(path: &Path) -> String {
     }
 }
 
-/// True if a list of names, separated by spaces, has the name.
+/// Returns true if `name` is one of the names in `list`, which spaces separate.
 fn listed(list: &str, name: &str) -> bool {
     !name.is_empty() && list.split(' ').any(|listed| listed == name)
 }

@@ -1,4 +1,4 @@
-//! Normalisations of each record, from means, squares and roots.
+//! Normalizations of each record, built from means, squares and roots.
 
 use super::builder::Builder;
 use super::constant::{ConstantTensor, Element};
@@ -7,13 +7,13 @@ use super::operations::{Reduction, combined, reduce};
 use super::value::Live;
 use crate::ir::op::{Arithmetic, Math};
 
-/// The mean of the squares along axes that are kept with size 1.
+/// The mean of the squares along `axes`. These axes stay with size 1.
 fn mean_square(b: &mut Builder, name: &str, x: &Live, axes: &[usize]) -> Result<Live, String> {
     let squares = power(b, name, x, 2.0)?;
     reduce(b, name, &squares, axes.to_vec(), Reduction::Mean, true)
 }
 
-/// √(mean of squares + ε) along axes that are kept with size 1.
+/// √(mean of squares + ε) along `axes`. These axes stay with size 1.
 fn root_mean_square(
     b: &mut Builder,
     name: &str,
@@ -26,7 +26,7 @@ fn root_mean_square(
     math(b, name, &shifted, Math::Sqrt)
 }
 
-/// x / √(mean of squares + ε) along axes.
+/// RMS normalization along `axes`: x / √(mean of squares + ε).
 pub(super) fn by_root_mean_square(
     b: &mut Builder,
     name: &str,
@@ -38,7 +38,7 @@ pub(super) fn by_root_mean_square(
     divided(b, name, x, &root)
 }
 
-/// Divides x by `root`. The result is of type float, even if x is of an integer type.
+/// Divides x by `root`. The result is of a float type, even if x is of an integer type.
 fn divided(b: &mut Builder, name: &str, x: &Live, root: &Live) -> Result<Live, String> {
     let y = combined(b, name, Arithmetic::Divide, x, root)?;
     Ok(Live {
@@ -47,15 +47,15 @@ fn divided(b: &mut Builder, name: &str, x: &Live, root: &Live) -> Result<Live, S
     })
 }
 
-/// A normalised value, its mean, and its deviation √(variance + ε). The reduced axes of mean and
-/// deviation have size 1.
+/// A normalized tensor, its mean, and its standard deviation √(variance + ε). In the mean and the
+/// deviation, the reduced axes have size 1.
 pub(super) struct Normalised {
     pub(super) result: Live,
     pub(super) mean: Live,
     pub(super) deviation: Live,
 }
 
-/// (x − mean) / √(variance + ε) along axes.
+/// Normalization along `axes`: (x − mean) / √(variance + ε).
 pub(super) fn of_mean_and_variance(
     b: &mut Builder,
     name: &str,
@@ -73,7 +73,7 @@ pub(super) fn of_mean_and_variance(
     })
 }
 
-/// The result alone of [`of_mean_and_variance`].
+/// Returns only the normalized tensor of [`of_mean_and_variance`].
 pub(super) fn by_mean_and_variance(
     b: &mut Builder,
     name: &str,
@@ -84,7 +84,8 @@ pub(super) fn by_mean_and_variance(
     Ok(of_mean_and_variance(b, name, x, axes, epsilon)?.result)
 }
 
-/// x · scale + bias. Both constants are broadcast to x. A missing scale is 1, a missing bias 0.
+/// x · scale + bias. Both constants are broadcast to the sizes of x. A missing scale is 1, a
+/// missing bias 0.
 pub(super) fn affine(
     b: &mut Builder,
     name: &str,

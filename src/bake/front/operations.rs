@@ -1,5 +1,5 @@
-//! Operations on values that several formats have. Axes are counted behind the axis of the records,
-//! in the order of the value's sizes.
+//! Operations on tensors that several model formats share. An axis number leaves out the axis of
+//! the records and is an index in `Live::dims`.
 
 use super::builder::{Builder, per_element, run};
 use super::constant::{self, ConstantTensor, Element};
@@ -14,10 +14,10 @@ use crate::ir::view::MOST_SIDE;
 /// The largest size, stride, dilation or border that a front end accepts.
 pub(super) const MOST: usize = 1 << 20;
 
-/// Limits x to a range. If `low` is above `high`, the result is `high`.
+/// Makes the activation that limits x to a range. If `low` is above `high`, the result is `high`.
 pub(super) fn clip(low: f64, high: f64) -> Activation {
     let (low, high) = ((low.min(high)) as f32, high as f32);
-    // The limits of f32 stand for no limit.
+    // f32's largest and smallest number stand for no limit.
     let high = if high >= f32::MAX {
         f32::INFINITY
     } else {
@@ -37,7 +37,7 @@ pub(super) fn clip(low: f64, high: f64) -> Activation {
     }
 }
 
-/// PReLU: x where it is above 0, else x times a constant slope.
+/// PReLU: x where x is above 0, else x times a constant slope.
 pub(super) fn prelu(
     b: &mut Builder,
     name: &str,
@@ -54,7 +54,8 @@ pub(super) fn prelu(
     Ok(live.with_value(value))
 }
 
-/// Arithmetic on a value and a constant. `first` is true if the constant is the first operand.
+/// Builds arithmetic on a tensor and a constant. `first` is true if the constant is the first
+/// operand.
 pub(super) fn with_constant(
     b: &mut Builder,
     name: &str,
@@ -79,8 +80,8 @@ pub(super) fn with_constant(
     }
 }
 
-/// Repeats a value along axes of size 1, up to `sizes`, which have a 1 for the axis of the records.
-/// Axes that the value does not have come in front.
+/// Repeats a tensor along its axes of size 1, up to `sizes`. `sizes` has a 1 for the axis of the
+/// records. Axes that the tensor lacks are added in front.
 pub(super) fn expanded(
     b: &mut Builder,
     name: &str,
@@ -109,7 +110,7 @@ pub(super) fn expanded(
     Ok(x)
 }
 
-/// Gives a value `rank` axes, the axis of the records among them. Missing axes come in front, with
+/// Gives a tensor `rank` axes, with the axis of the records. Missing axes are added in front, with
 /// size 1.
 pub(super) fn led(x: &Live, rank: usize) -> Live {
     let ahead = rank.saturating_sub(x.rank());
@@ -120,7 +121,7 @@ pub(super) fn led(x: &Live, rank: usize) -> Live {
     }
 }
 
-/// Arithmetic on two values, each of which may be repeated along axes of size 1.
+/// Builds arithmetic on two tensors. Either is repeated along axes of size 1 to match the other.
 pub(super) fn combined(
     b: &mut Builder,
     name: &str,
@@ -135,7 +136,8 @@ pub(super) fn combined(
     }
     let live = |value: usize, of: &Live| of.with_value(value);
     if x.dims == y.dims {
-        // The tensors' sizes are equal. The shapes in the draft may differ: then `shaped` reshapes.
+        // The tensors' sizes are equal, but their shapes in the draft may differ. Then `shaped`
+        // reshapes `y`.
         let shape = b.draft.shape(x.value);
         let y = b.shaped(name, y.value, shape)?;
         return Ok(live(
@@ -172,7 +174,7 @@ pub(super) fn combined(
         let x = expanded(b, name, x, &sizes)?;
         return combined(b, name, arithmetic, &x, y);
     }
-    // Transposes both, so that `y` has one element for each channel of `x` (see `prefix`).
+    // Transposes both tensors, so that `y` has one element for each channel of `x` (see `prefix`).
     if let Some(order) = shared_first(x, y).filter(|order| !order.is_sorted()) {
         let (front, other) = (b.transpose(name, x, &order)?, b.transpose(name, y, &order)?);
         let result = combined(b, name, arithmetic, &front, &other)?;
@@ -185,8 +187,8 @@ pub(super) fn combined(
     combined(b, name, arithmetic, x, &y)
 }
 
-/// The reason why two values cannot be combined. `shown_x` and `shown_y` are their sizes for
-/// messages.
+/// Returns the message why two tensors cannot be combined. `shown_x` and `shown_y` are their
+/// formatted sizes.
 pub(super) fn mismatch(x: &Live, shown_x: &str, y: &Live, shown_y: &str) -> String {
     let behind = |v: &Live| v.records.map(|r| v.rank() - r);
     if behind(x) != behind(y) {
@@ -198,8 +200,8 @@ pub(super) fn mismatch(x: &Live, shown_x: &str, y: &Live, shown_y: &str) -> Stri
     format!("the sizes of {shown_x} and {shown_y} do not match")
 }
 
-/// Returns an order of axes for two values of which one is repeated along some axes: those axes
-/// come last. `None` if both would have to be repeated, or their sizes do not match.
+/// Returns an order of axes that puts last the axes along which one of two tensors must be
+/// repeated. `None` if both must be repeated, or their sizes do not match.
 fn shared_first(x: &Live, y: &Live) -> Option<Vec<usize>> {
     let (whole, part) = if x.len() < y.len() { (y, x) } else { (x, y) };
     if whole.dims.len() != part.dims.len()
@@ -216,11 +218,11 @@ fn shared_first(x: &Live, y: &Live) -> Option<Vec<usize>> {
     Some(order)
 }
 
-/// Shapes for two values in which `y` has one element for each channel of `x`. `None` if there are
-/// no such shapes.
+/// Finds shapes for two tensors such that `y` has one element for each channel of `x`. `None` if
+/// there are no such shapes.
 fn prefix(x: &Live, y: &Live) -> Option<(Shape, Shape)> {
     let rank = x.dims.len();
-    // Axes are matched from the last one on, the axis of the records included.
+    // Broadcasting matches axes from the last one on, with the axis of the records.
     if y.dims.len() != rank {
         return None;
     }
@@ -243,7 +245,7 @@ fn prefix(x: &Live, y: &Live) -> Option<(Shape, Shape)> {
     Some((whole, Shape::vector(c)))
 }
 
-/// The product of a matrix and the channels of each pixel: a convolution of 1 × 1.
+/// Multiplies a matrix by the channels of each pixel. This is a 1 × 1 convolution.
 pub(super) fn pointwise(
     b: &mut Builder,
     name: &str,
@@ -251,7 +253,7 @@ pub(super) fn pointwise(
     weights: Vec<f64>,
     outputs: usize,
 ) -> Result<Live, String> {
-    // Axis 0 is that of the channels, even with size 1, which `Live::standard` would leave out.
+    // Axis 0 is the channel axis, even if it has size 1. `Live::standard` may leave it out then.
     let value = b.shaped(name, x.value, standard(&x.dims))?;
     let arrays = Array::of_layer(weights, vec![0.0; outputs]);
     let op = Op::Convolution {
@@ -265,7 +267,7 @@ pub(super) fn pointwise(
     })
 }
 
-/// The product of a matrix of `outputs` rows and the vectors along the last axis.
+/// Multiplies a matrix of `outputs` rows by each vector along the last axis of `x`.
 pub(super) fn product(
     b: &mut Builder,
     name: &str,
@@ -282,7 +284,8 @@ pub(super) fn product(
         let y = b.affine(name, x, weights, vec![0.0; outputs])?;
         return Ok(y.with_dims(dims));
     }
-    // The axis of the sum becomes that of the channels, for a convolution of 1 × 1.
+    // The axis of the sum becomes the channel axis, so that a 1 × 1 convolution computes the
+    // product.
     let flat = Live::new(x.value, vec![count, inner], x.kind);
     let turned = b.transpose(name, &flat, &[1, 0])?;
     let y = pointwise(b, name, &turned, weights, outputs)?;
@@ -293,8 +296,8 @@ pub(super) fn product(
     })
 }
 
-/// Softmax along an axis. In `shape` the height is the size of that axis; channels and width are
-/// the sizes before and behind it.
+/// Softmax along an axis. The height of `shape` is the size of that axis. Its channels are the
+/// product of the sizes before the axis, and its width that of the sizes behind.
 pub(super) fn softmax(
     b: &mut Builder,
     name: &str,
@@ -303,7 +306,8 @@ pub(super) fn softmax(
     of: SoftmaxOf,
 ) -> Result<Live, String> {
     if shape.c == 1 {
-        // All axes before that of the softmax have size 1, so that one can be the channels.
+        // All axes before the softmax axis have size 1, so the softmax axis can be the channel
+        // axis.
         let shape = match x.standard() {
             standard if standard.c == shape.h => standard,
             _ => shape_of(shape.h, 1, shape.w),
@@ -311,7 +315,7 @@ pub(super) fn softmax(
         let value = b.shaped(name, x.value, shape)?;
         return Ok(x.with_value(b.push(name, Op::Softmax(of), &[value], Vec::new())?));
     }
-    // Transposes the axis of the softmax to the front, and the result back.
+    // Transposes the softmax axis to the front, and the result back.
     let (dims, order): (Vec<usize>, &[usize]) = match shape.w {
         1 => (vec![shape.c, shape.h], &[1, 0]),
         w => (vec![shape.c, shape.h, w], &[1, 0, 2]),
@@ -323,7 +327,7 @@ pub(super) fn softmax(
     Ok(x.with_value(back.value))
 }
 
-/// Concatenates values along an axis.
+/// Concatenates tensors along axis `a`.
 pub(super) fn concat(
     b: &mut Builder,
     name: &str,
@@ -359,7 +363,7 @@ pub(super) fn concat(
         return Ok(first);
     }
     let shape = Builder::around(&first, a);
-    // If all axes before `a` have size 1, `a` is that of the channels. Images keep their shape.
+    // If all axes before `a` have size 1, `a` is the channel axis. Images keep their shape.
     let channels = shape.c == 1;
     let one = first.standard();
     let image = |p: &Live| {
@@ -385,7 +389,7 @@ pub(super) fn concat(
     )?))
 }
 
-/// The sizes of a border before and behind an axis.
+/// The sizes of the border that padding adds before and behind one axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Around {
     pub(super) before: usize,
@@ -399,7 +403,7 @@ impl Around {
     };
 }
 
-/// Pads each axis with a constant.
+/// Pads each axis with a constant number.
 pub(super) fn pad(
     b: &mut Builder,
     name: &str,
@@ -418,7 +422,7 @@ pub(super) fn pad(
         return Err("more values than a program can hold".into());
     }
     let mut result = x.clone();
-    // The axes of an image are padded at once, others one by one.
+    // All axes of an image are padded by one node. Other axes need a node each.
     let padded = |a: &usize| around[*a] != Around::NONE;
     let axes: Option<Vec<(Axis, Around)>> = (0..around.len())
         .filter(padded)
@@ -450,11 +454,12 @@ pub(super) fn pad(
     Ok(result)
 }
 
-/// The size above which an axis is long. [`along`] may first cut the range that is used out of a
-/// long axis.
+/// An axis is long above this size. If [`along`] selects from a small range of a long axis, it
+/// first cuts that range out.
 const SMALL: usize = 64;
 
-/// Selects the elements `at` along axis `a`, in that order. An index may be there more than once.
+/// Selects the elements with the indices `at` along axis `a`, in that order. An index may appear
+/// more than once.
 pub(super) fn along(
     b: &mut Builder,
     name: &str,
@@ -471,7 +476,7 @@ pub(super) fn along(
         return result(slice(b, name, x, a, first, at.len())?);
     }
     if let (Some(&first), Some(&last)) = (at.iter().min(), at.iter().max()) {
-        // Cut the part that is used out of a long axis, so that the selection has fewer elements.
+        // Cuts the used range out of a long axis first, so that the selection reads fewer elements.
         if shape.h > SMALL && last - first < shape.h / 2 {
             let part: Vec<usize> = (first..=last).collect();
             let rest: Vec<usize> = at.iter().map(|i| i - first).collect();
@@ -493,7 +498,7 @@ pub(super) fn along(
     })
 }
 
-/// Puts `times` copies of a value behind each other along axis `a`.
+/// Concatenates `times` copies of a tensor along axis `a`.
 pub(super) fn repeated(
     b: &mut Builder,
     name: &str,
@@ -510,8 +515,8 @@ pub(super) fn repeated(
     along(b, name, x, a, &at)
 }
 
-/// The sums of the elements along axis `a` up to each element, which `exclusive` leaves out.
-/// `reverse` begins at the end.
+/// Replaces each element by the sum of all elements along axis `a` up to this one. If `exclusive`
+/// is true, the sum leaves out the element itself. If `reverse` is true, sums begin at the end.
 pub(super) fn cumulated(
     b: &mut Builder,
     name: &str,
@@ -531,8 +536,8 @@ pub(super) fn cumulated(
     mixed(b, name, x, a, weights, n)
 }
 
-/// Returns the axis of the usual shape ([`Live::standard`]) that is axis `a` of a value. `None` if
-/// that shape leaves out axis `a`, or if the value has more than three axes.
+/// Returns the axis of the default shape ([`Live::standard`]) that axis `a` of a tensor becomes.
+/// `None` if that shape leaves out axis `a`, or if the tensor has more than three axes.
 pub(super) fn image_axis(x: &Live, a: usize) -> Option<Axis> {
     let image = x.behind_first().unwrap_or(&x.dims).len();
     match (image, a.checked_sub(x.dims.len() - image)?) {
@@ -543,7 +548,7 @@ pub(super) fn image_axis(x: &Live, a: usize) -> Option<Axis> {
     }
 }
 
-/// A slice of `size` elements from `first` on along axis `a`. Images keep their shape.
+/// Slices `size` elements, from the index `first` on, along axis `a`. Images keep their shape.
 fn slice(
     b: &mut Builder,
     name: &str,
@@ -559,8 +564,8 @@ fn slice(
     b.push(name, slice, &[from], Vec::new())
 }
 
-/// Selects elements by a product with a matrix whose rows have a single 1. `shape` is that of the
-/// value around the axis.
+/// Selects elements by a product with a matrix whose rows have a single 1. The height of `shape` is
+/// the axis that is selected from.
 fn select_by_product(
     b: &mut Builder,
     name: &str,
@@ -575,7 +580,7 @@ fn select_by_product(
     mixed_elements(b, name, x, shape, weights, at.len())
 }
 
-/// The products of a matrix of `outputs` rows and the elements along axis `a`.
+/// Multiplies a matrix of `outputs` rows by each vector along axis `a`.
 pub(super) fn mixed(
     b: &mut Builder,
     name: &str,
@@ -588,8 +593,8 @@ pub(super) fn mixed(
     Ok(x.spliced(a, &[outputs]).with_value(value))
 }
 
-/// Adds the product of a matrix of `outputs` rows with each vector along the height of `x` in
-/// `shape`. Returns the index of the new value in the draft.
+/// Multiplies a matrix of `outputs` rows by each vector along the height of `x`, seen in `shape`.
+/// Returns the index of the new value in the draft.
 fn mixed_elements(
     b: &mut Builder,
     name: &str,
@@ -609,9 +614,9 @@ fn mixed_elements(
     Ok(b.transpose(name, &y, &[1, 0, 2])?.value)
 }
 
-/// Removes or inserts sizes of 1 ([`fold::squeezed`]).
+/// Removes or inserts axes of size 1 ([`fold::squeezed`]).
 pub(super) fn squeezed(op: &str, x: &Live, axes: Option<&[i64]>) -> Result<Live, String> {
-    // Stands for the size of the axis of the records, so that this axis is never removed.
+    // Stands for the size of the axis of the records. It is not 1, so that axis is never removed.
     const RECORDS: usize = usize::MAX;
     let mut whole = x.dims.clone();
     if let Some(r) = x.records {
@@ -635,7 +640,7 @@ pub(super) fn squeezed(op: &str, x: &Live, axes: Option<&[i64]>) -> Result<Live,
     })
 }
 
-/// Returns the number of axes of an image without the axis of the channels: 1 or 2.
+/// Returns the number of axes of an image without the channel axis: 1 or 2.
 pub(super) fn image(x: &Live) -> Result<usize, String> {
     match x.dims.len() {
         n @ 2..=3 => Ok(n - 1),
@@ -646,7 +651,8 @@ pub(super) fn image(x: &Live) -> Result<usize, String> {
     }
 }
 
-/// Returns the output `value` of a node on the image `x`, with as many axes as `x` has.
+/// Returns the tensor for the output `value` of a node on the image `x`. It has as many axes as
+/// `x`.
 fn imaged(b: &Builder, value: usize, x: &Live) -> Live {
     let Shape { c, h, w } = b.draft.shape(value);
     let dims = if x.dims.len() == 2 {
@@ -657,14 +663,14 @@ fn imaged(b: &Builder, value: usize, x: &Live) -> Live {
     x.with_dims(dims).with_value(value)
 }
 
-/// Returns how many rows or columns of border, on both sides together, a window of `size` over `n`
-/// elements needs to give n / stride results, rounded up.
+/// Returns the border for SAME padding: the rows or columns on both sides together. With it, a
+/// window of `size` over `n` elements gives n / stride results, rounded up.
 pub(super) fn same(n: usize, size: usize, stride: usize, dilation: usize) -> usize {
     let covered = (n.div_ceil(stride) - 1) * stride + (size - 1) * dilation + 1;
     covered.saturating_sub(n)
 }
 
-/// A convolution. A row of weights has the order y, x, channel of the group.
+/// Adds a convolution node. A row of `weights` has the order y, x, input channel of the group.
 pub(super) fn convolution(
     b: &mut Builder,
     name: &str,
@@ -680,7 +686,7 @@ pub(super) fn convolution(
     Ok(imaged(b, value, x))
 }
 
-/// The largest value or the mean of each window.
+/// Adds a pooling node, which computes the maximum or the mean of each window.
 pub(super) fn pool(
     b: &mut Builder,
     name: &str,
@@ -701,8 +707,8 @@ pub(super) enum Reduction {
     Sum,
 }
 
-/// Computes the mean, maximum or sum along axes. Reduced axes stay with size 1 if `keep` is true.
-/// Otherwise they are left out.
+/// Computes the mean, maximum or sum along axes. A reduced axis stays with size 1 if `keep` is
+/// true, else it is left out.
 pub(super) fn reduce(
     b: &mut Builder,
     name: &str,
@@ -717,7 +723,7 @@ pub(super) fn reduce(
         return Ok(x.clone());
     };
     if last - first + 1 != axes.len() {
-        // Axes that are no neighbours are reduced one after the other.
+        // Axes that are not adjacent are reduced one after the other.
         let (&last, others) = axes.split_last().unwrap_or((&last, &[]));
         let inner = reduce(b, name, x, vec![last], of, keep)?;
         return reduce(b, name, &inner, others.to_vec(), of, keep);
@@ -739,7 +745,8 @@ pub(super) fn reduce(
         product(&x.dims[last + 1..]),
     );
     let image = x.standard();
-    // The window is the pixels of an image, or all rows of a shape around the axes.
+    // The pooling window covers all pixels of an image. Otherwise it covers all rows of the shape
+    // `all`, in which the reduced axes are joined to rows.
     let (shape, size) = match all.w {
         1 if image.c == all.c => (image, (image.h, image.w)),
         _ => (all, (count, 1)),
@@ -766,8 +773,8 @@ pub(super) fn reduce(
     }
 }
 
-/// Reduces neighbouring axes with too many elements for a window. They become two axes of these
-/// sizes, and the inner one is reduced first.
+/// Reduces adjacent axes that have too many elements for one pooling window. They are reshaped to
+/// two axes of the sizes `outer` and `inner`, and the inner axis is reduced first.
 fn in_two_steps(
     b: &mut Builder,
     name: &str,
@@ -786,7 +793,7 @@ fn in_two_steps(
     Ok(reduce(b, name, &inner, vec![first], of, false)?.value)
 }
 
-/// The value without the reduced axes, or with sizes of 1 in their place.
+/// Returns the tensor without the reduced axes, or with size 1 in their place if `keep` is true.
 fn reduced(mut value: Live, axes: &[usize], keep: bool) -> Live {
     for &a in axes.iter().rev() {
         value = value.spliced(a, if keep { &[1] } else { &[] });

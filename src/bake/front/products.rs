@@ -1,4 +1,4 @@
-//! Products of two values that are both computed from the record, and sums over common axes.
+//! Matrix products of two tensors that are both computed from the record, and `Einsum`.
 
 use super::builder::Builder;
 use super::constant::{self, Element};
@@ -6,8 +6,8 @@ use super::operations;
 use super::value::{Live, shape_of};
 use crate::ir::op::Op;
 
-/// The product of the matrices in the last two axes of two values, `y` transposed or not. Axes in
-/// front are repeated where one value has size 1.
+/// Multiplies the matrices in the last two axes of `x` and `y`. If `transposed` is true, each
+/// matrix of `y` is transposed. Axes in front are broadcast.
 pub(super) fn of_matrices(
     b: &mut Builder,
     name: &str,
@@ -51,7 +51,7 @@ pub(super) fn of_matrices(
         kind: Element::F32,
         ..x.with_value(value)
     };
-    // If there is only one matrix on the right, the rows of all matrices on the left are joined.
+    // With a single matrix on the right, the rows of all left matrices form one tall matrix.
     if behind.iter().all(|&d| d == 1) && ahead == groups {
         let value = pushed(
             b,
@@ -75,8 +75,8 @@ pub(super) fn of_matrices(
     Ok(result(value))
 }
 
-/// Adds a node for the product of two values, which are reshaped to these channels, rows and
-/// columns first. Returns the index of the product.
+/// Adds a matrix product node. Each operand is first reshaped to the channels, rows and columns
+/// given with it. Returns the index of the product.
 fn pushed(
     b: &mut Builder,
     name: &str,
@@ -97,8 +97,8 @@ pub(super) struct Equation {
 }
 
 impl Equation {
-    /// Parses `bij,bjk->bik`. Without an arrow the result has the letters that are there once, in
-    /// alphabetical order.
+    /// Parses an equation such as `bij,bjk->bik`. Without an arrow, the result has the letters that
+    /// occur once, in alphabetical order.
     pub(super) fn parse(text: &str) -> Result<Equation, String> {
         let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
         let (left, right) = text.split_once("->").unwrap_or((&text, ""));
@@ -120,7 +120,8 @@ impl Equation {
         Ok(Equation { inputs, output })
     }
 
-    /// Returns each letter with its size. A letter of both operands is there twice.
+    /// Returns the size of the axis that each letter names. A letter of both operands is listed
+    /// once.
     fn sizes(&self, operands: [&Live; 2]) -> Result<Vec<(char, usize)>, String> {
         let mut sizes = Vec::new();
         for (letters, live) in self.inputs.iter().zip(operands) {
@@ -149,7 +150,7 @@ impl Equation {
     }
 }
 
-/// The sum of a value over the letters that the result does not have (`Einsum` of one operand).
+/// Builds an `Einsum` of one operand: sums it over the letters that the result lacks.
 pub(super) fn summed_alone(
     b: &mut Builder,
     name: &str,
@@ -181,7 +182,7 @@ pub(super) fn summed_alone(
     b.transpose(name, &sum, &order)
 }
 
-/// The sum of the products of two values (`Einsum`).
+/// Builds an `Einsum` of two operands: sums of products, as a batched matrix product.
 pub(super) fn summed(
     b: &mut Builder,
     name: &str,

@@ -1,4 +1,5 @@
-//! Finds the largest elements of an axis, and picks elements at computed places.
+//! Finds the largest elements along an axis, and picks elements by indices that are computed at run
+//! time.
 
 use super::builder::Builder;
 use super::constant::{ConstantTensor, Element};
@@ -8,8 +9,8 @@ use super::products;
 use super::value::Live;
 use crate::ir::op::Arithmetic;
 
-/// The numbers 0, 1, … along axis `a` of a value, times `factor` plus `summand`. The other axes
-/// have size 1.
+/// Makes a constant of `factor` · i + `summand` for i = 0, 1, … along axis `a` of `x`. Its other
+/// axes have size 1.
 fn counted(x: &Live, a: usize, factor: f64, summand: f64) -> ConstantTensor {
     let whole = a + usize::from(x.records.is_some_and(|r| r <= a));
     let mut dims = vec![1; x.rank() - whole];
@@ -18,8 +19,8 @@ fn counted(x: &Live, a: usize, factor: f64, summand: f64) -> ConstantTensor {
     ConstantTensor::floats(dims, numbers.collect())
 }
 
-/// The index of the largest element along axis `a`, which is kept with size 1: of the first such
-/// element, or of the last if `last` is true.
+/// Finds the index of the largest element along axis `a`, which stays with size 1. Among equal
+/// elements it is the first, or the last if `last` is true.
 pub(super) fn index_of_largest(
     b: &mut Builder,
     name: &str,
@@ -31,8 +32,8 @@ pub(super) fn index_of_largest(
     let most = operations::reduce(b, name, x, vec![a], Reduction::Max, true)?;
     let (of, most) = (Operand::Live(x), Operand::Live(&most));
     let equal = compared(b, name, Comparison::GreaterOrEqual, of, most)?;
-    // Each largest element is marked with a number that grows towards the wanted one. The maximum
-    // of these numbers then tells the index.
+    // Each element that equals the maximum is marked with a number that grows towards the wanted
+    // end. The maximum of these numbers then gives the index.
     let weights = match last {
         true => counted(x, a, 1.0, 1.0),
         false => counted(x, a, -1.0, n),
@@ -50,8 +51,8 @@ pub(super) fn index_of_largest(
     })
 }
 
-/// Returns 1 at the place of `index` along axis `a` of `x`, else 0. `index` has size 1 along that
-/// axis.
+/// Returns 1 where the position along axis `a` of `x` equals `index`, else 0. `index` has size 1
+/// along that axis.
 pub(super) fn marked(
     b: &mut Builder,
     name: &str,
@@ -69,7 +70,7 @@ pub(super) fn marked(
     )
 }
 
-/// The order of axes that moves axis `a` to the end, and the one that moves it back.
+/// Returns two orders of axes. The first moves axis `a` to the end, the second moves it back.
 fn to_end(rank: usize, a: usize) -> [Vec<usize>; 2] {
     let there: Vec<usize> = (0..rank).filter(|&i| i != a).chain([a]).collect();
     let back = (0..rank)
@@ -78,10 +79,11 @@ fn to_end(rank: usize, a: usize) -> [Vec<usize>; 2] {
     [there, back]
 }
 
-/// The most pairs of elements that are compared.
+/// The most pairs of elements that a sorting or picking node may compare for one record.
 const MOST_PAIRS: usize = 1 << 24;
 
-/// Refuses more than [`MOST_PAIRS`], and an axis in front of that of the records.
+/// Returns an error for more than [`MOST_PAIRS`], or if axis `a` is in front of the axis of the
+/// records.
 fn check(x: &Live, a: usize, pairs: usize) -> Result<(), String> {
     if pairs > MOST_PAIRS {
         return Err(format!(
@@ -99,7 +101,7 @@ fn check(x: &Live, a: usize, pairs: usize) -> Result<(), String> {
     }
 }
 
-/// Marks truth values, which are 1 or 0, as floats.
+/// Changes the type of truth values, which are 1 or 0, to float. No node is needed.
 fn numbers(truth: Live) -> Live {
     Live {
         kind: Element::F32,
@@ -107,8 +109,9 @@ fn numbers(truth: Live) -> Live {
     }
 }
 
-/// Returns the rank of each element along the last axis: the number of elements that are larger, or
-/// equal and earlier. `own` has the sizes […, n, 1] and `other` […, 1, n].
+/// Returns the rank of each element along the last axis: the number of elements that come before it
+/// in descending order. Of equal elements the earlier comes first. `own` has the sizes […, n, 1],
+/// and `other` has […, 1, n].
 fn ranks(b: &mut Builder, name: &str, [own, other]: [&Live; 2], n: usize) -> Result<Live, String> {
     let (own, other) = (Operand::Live(own), Operand::Live(other));
     let above = compared(b, name, Comparison::Greater, other, own)?;
@@ -125,12 +128,13 @@ fn ranks(b: &mut Builder, name: &str, [own, other]: [&Live; 2], n: usize) -> Res
     };
     let (equal, above) = (times(&from, &earlier)?, times(&above, &later)?);
     let before = operations::combined(b, name, Arithmetic::Add, &equal, &above)?;
-    // Sums of ones are exact, so each rank is a whole number.
+    // Sums of ones are exact in f32, so each rank is a whole number.
     operations::product(b, name, &numbers(before), vec![1.0; n], 1)
 }
 
-/// The `count` largest elements along axis `a` in their order, and their indices. Of equal elements
-/// the first comes first. `largest` is false for the smallest ones.
+/// Finds the `count` largest elements along axis `a`, in descending order, and their indices. Of
+/// equal elements the earlier comes first. If `largest` is false, finds the smallest in ascending
+/// order.
 pub(super) fn top(
     b: &mut Builder,
     name: &str,
@@ -169,8 +173,9 @@ pub(super) fn top(
     Ok([result(values, x.kind)?, result(indices, Element::I64)?])
 }
 
-/// The elements of `x` at computed indices along axis `a`. Index and result have the same sizes,
-/// which are those of `x` but for axis `a`. An index outside gives 0.
+/// Picks elements of `x` along axis `a` by indices that are computed at run time. `index` and the
+/// result have the same sizes, equal to those of `x` except along axis `a`. An index out of range
+/// gives 0.
 pub(super) fn picked(
     b: &mut Builder,
     name: &str,
@@ -234,7 +239,7 @@ mod tests {
     use super::*;
     use crate::ir::graph::{Shape, Value};
 
-    /// Builds a graph on a matrix of two rows and returns its result.
+    /// Builds a graph whose input is a matrix of two rows, and returns its result for `numbers`.
     fn computed(
         numbers: &[f64],
         build: impl FnOnce(&mut Builder, &Live) -> Result<Live, String>,

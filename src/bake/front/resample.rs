@@ -1,5 +1,5 @@
-//! Operations that move or mix the elements along axes: resizing, borders that repeat an image,
-//! blocks of pixels as channels, convolutions that enlarge an image.
+//! Operations that move or mix elements along axes: resizing, padding with pixels of the image,
+//! depth to space and back, transposed convolutions.
 
 use super::builder::Builder;
 use super::operations::{self, Around};
@@ -8,17 +8,18 @@ use crate::bake::draft::Array;
 use crate::ir::op::{Axis, Border, Window};
 use crate::ir::taps::{self, MOST_TAPS};
 
-/// The rows of a sparse matrix: for each element of the result the elements it is made of.
+/// The rows of a sparse matrix. For each element of the result they list the source elements and
+/// their weights.
 pub(super) type Taps = Vec<Vec<Tap>>;
 
-/// An element along an axis, with its weight.
+/// A source element of a weighted sum: its index along an axis, and its weight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Tap {
     pub(super) at: usize,
     pub(super) weight: f64,
 }
 
-/// A tap whose place may lie outside of `n` elements. Then it is at the nearest of them.
+/// Makes a tap whose index may lie outside of `n` elements. Then it takes the nearest element.
 pub(super) fn tap(at: i64, n: usize, weight: f64) -> Tap {
     Tap {
         at: at.clamp(0, n as i64 - 1) as usize,
@@ -26,7 +27,7 @@ pub(super) fn tap(at: i64, n: usize, weight: f64) -> Tap {
     }
 }
 
-/// Builds weighted sums of elements along axis `a`, one for each list of taps.
+/// Builds weighted sums of the elements along axis `a`. Each list of taps gives one sum.
 pub(super) fn along(
     b: &mut Builder,
     name: &str,
@@ -55,11 +56,12 @@ pub(super) fn along(
     operations::mixed(b, name, x, a, weights, taps.len())
 }
 
-/// The number of elements from which on a sparse matrix is stored as taps along any axis.
+/// The size (outputs × inputs) from which a resampling matrix is stored as taps, on any axis.
 const LARGE: usize = 1 << 16;
 
-/// Builds weighted sums along the rows or columns of an image, or along any axis whose matrix would
-/// be large. `None` for other axes, and for lists of more than [`MOST_TAPS`] taps.
+/// Builds weighted sums along an axis from taps, without a matrix. It handles the rows and columns
+/// of an image, and any axis whose matrix would be large. `None` for other axes, and if a sum has
+/// more than [`MOST_TAPS`] taps.
 pub(super) fn on_axis(
     b: &mut Builder,
     name: &str,
@@ -107,24 +109,24 @@ pub(super) fn on_axis(
         .map(Some)
 }
 
-/// The size below which an axis is gathered together with its border. Of a longer axis only the
-/// border is gathered, and the axis itself is concatenated with it.
+/// An axis below this size is gathered together with its border in one selection. For a longer axis
+/// only the border is gathered, and then concatenated with the axis.
 const FEW: usize = 256;
 
-/// How a border continues an image.
+/// The elements of an image that its border repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Continued {
-    /// By repeating its outermost elements.
+    /// The border repeats the outermost elements.
     Edge,
-    /// Mirrored at its outermost elements, which are not repeated.
+    /// The border is mirrored at the outermost elements, which are not repeated.
     Reflect,
-    /// Mirrored behind its outermost elements, which are repeated.
+    /// The border is mirrored behind the outermost elements, which are repeated.
     Symmetric,
-    /// By the elements at its other end.
+    /// The border has the elements of the opposite end.
     Wrap,
 }
 
-/// Pads axes with elements of the value.
+/// Pads axes with elements of the tensor itself.
 pub(super) fn continued(
     b: &mut Builder,
     name: &str,
@@ -164,7 +166,7 @@ pub(super) fn continued(
             result = operations::along(b, name, &result, a, &of(before, end))?;
             continue;
         }
-        // Of a long axis only the borders are gathered.
+        // Only the borders of a long axis are gathered.
         let mut parts = Vec::new();
         for at in [of(before, 0), of(0, n), of(n, end)] {
             if !at.is_empty() {
@@ -176,17 +178,17 @@ pub(super) fn continued(
     Ok(result)
 }
 
-/// The order of the channels that become blocks of pixels.
+/// The order of the channels that depth-to-space turns into blocks of pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockOrder {
-    /// The place in the block varies slowest, the channel fastest.
+    /// The pixel's place in the block varies slowest, the result's channel fastest.
     PlacesFirst,
-    /// The channel varies slowest, the place in the block fastest.
+    /// The result's channel varies slowest, the pixel's place in the block fastest.
     ChannelsFirst,
 }
 
-/// Makes blocks of pixels of the channels of an image [c, h, w]. `block` are the rows and columns
-/// of a block.
+/// Depth to space: turns channels of an image [c, h, w] into blocks of pixels. `block` is the
+/// number of rows and columns of a block.
 pub(super) fn depth_to_space(
     b: &mut Builder,
     name: &str,
@@ -214,7 +216,8 @@ pub(super) fn depth_to_space(
     Ok(turned.with_dims(vec![c / area, h * rows, w * cols]))
 }
 
-/// Makes channels of the blocks of pixels of an image [c, h, w], the places in the block first.
+/// Space to depth: turns blocks of pixels of an image [c, h, w] into channels. The place in the
+/// block varies slowest, the old channel fastest.
 pub(super) fn space_to_depth(
     b: &mut Builder,
     name: &str,
@@ -238,25 +241,25 @@ pub(super) fn space_to_depth(
     Ok(turned.with_dims(vec![c * block * block, h / block, w / block]))
 }
 
-/// A convolution that enlarges an image (a transposed convolution).
+/// A transposed convolution, which enlarges an image.
 pub(super) struct Enlarging {
     /// The weights in the order input channel, output channel of the group, row, column.
     pub(super) weights: Vec<f64>,
     pub(super) biases: Vec<f64>,
-    /// Rows and columns of the window, including the gaps of a dilation, which are zeros in the
-    /// weights.
+    /// The rows and columns of the window, with the gaps of a dilation. The weights have zeros in
+    /// these gaps.
     pub(super) size: (usize, usize),
     pub(super) stride: (usize, usize),
     pub(super) groups: usize,
-    /// Rows and columns that are cut off at the top and left of the enlarged image.
+    /// The rows and columns to cut off at the top and left of the enlarged image.
     pub(super) before: (usize, usize),
-    /// Rows and columns of the result.
+    /// The rows and columns of the result.
     pub(super) to: (usize, usize),
 }
 
 impl Enlarging {
-    /// Returns the rows and columns of the window that computes one place of a block. The window is
-    /// large enough to reach every row and column of the result.
+    /// Returns the rows and columns of the window that computes one pixel of each output block. It
+    /// is large enough to reach every row and column of the result.
     fn window(&self, h: usize, w: usize) -> (usize, usize) {
         let taps = |size: usize, stride: usize, n: usize, kept: usize| {
             let covered = kept.saturating_sub(stride * (n - 1));
@@ -269,9 +272,10 @@ impl Enlarging {
         )
     }
 
-    /// Returns the weights of a convolution with an output channel for each place in a block.
-    /// `group` is the number of input channels of a group. A place has every stride-th element of
-    /// the window, the last one first, because it meets the first element of the image.
+    /// Returns the weights of a plain convolution that has an output channel for each pixel of a
+    /// block. `group` is the number of input channels of a group.
+    ///
+    /// Each pixel uses every stride-th element of the transposed window, in reverse order.
     fn of_places(&self, (high, wide): (usize, usize), group: usize) -> Vec<f64> {
         let of_group = self.biases.len() / self.groups.max(1);
         let pairs =
@@ -298,8 +302,8 @@ impl Enlarging {
     }
 }
 
-/// Applies a convolution that enlarges an image [c, h, w]. The result is made of blocks of a
-/// stride's rows and columns, and each place in a block is a convolution of its own.
+/// Applies a transposed convolution to an image [c, h, w]. The result consists of blocks with a
+/// stride's rows and columns. Each pixel of a block is an output channel of one plain convolution.
 pub(super) fn enlarged(
     b: &mut Builder,
     name: &str,
@@ -335,22 +339,22 @@ pub(super) fn enlarged(
     operations::along(b, name, &cut, 2, &cols)
 }
 
-/// How a resize finds the place of an element of the result on the original axis.
+/// The rule by which a resize maps an index of the result to a position on the original axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coordinates {
     HalfPixel,
     HalfPixelSymmetric,
-    /// Like `HalfPixel`, but 0 if the result has one element.
+    /// Like `HalfPixel`, but the position is 0 if the result has one element.
     HalfPixelTorch,
-    /// Like `HalfPixel`, but half an original element further.
+    /// Like `HalfPixel`, but shifted by half an original element.
     HalfPixelShifted,
     Asymmetric,
     AlignCorners,
 }
 
 impl Coordinates {
-    /// The place of element `i` of `to` elements on an axis of `from` elements, in the arithmetic
-    /// of f32 that runtimes use.
+    /// Returns the position on an axis of `from` elements for element `i` of `to` elements. It
+    /// computes in f32 as other runtimes do.
     pub(super) fn place(self, i: usize, scale: f32, from: usize, to: usize) -> f32 {
         let x = i as f32;
         match self {
@@ -361,7 +365,7 @@ impl Coordinates {
             Coordinates::HalfPixelSymmetric => {
                 let adjustment = to as f32 / (scale * from as f32);
                 let offset = from as f32 / 2.0 * (1.0 - adjustment);
-                // ONNX Runtime computes this one in f64, and rounds the place to f32.
+                // ONNX Runtime computes this formula in f64, and rounds the position to f32.
                 let place = (f64::from(x) + 0.5) / f64::from(scale) - 0.5;
                 (f64::from(offset) + place) as f32
             }
@@ -371,39 +375,39 @@ impl Coordinates {
     }
 }
 
-/// How a place between elements is rounded.
+/// The rule by which a resize rounds a position between two elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nearest {
     PreferFloor,
     PreferCeil,
     Floor,
     Ceil,
-    /// Down where an axis becomes larger, up where it becomes smaller, as ONNX Runtime does in
-    /// operation set 10.
+    /// Rounds down where an axis becomes larger, and up where it becomes smaller. ONNX Runtime does
+    /// so in operation set 10.
     BySize,
 }
 
-/// How values between elements are found.
+/// The interpolation of a resize.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Between {
     Nearest(Nearest),
     Linear,
-    /// By a cubic function, with the coefficient a of Keys, Cubic Convolution Interpolation, 1981.
+    /// Cubic interpolation with the coefficient a of Keys, Cubic Convolution Interpolation, 1981.
     Cubic {
         a: f32,
         exclude_outside: bool,
     },
 }
 
-/// ONNX Runtime takes places that are no farther from a half for a half.
+/// The distance from a half within which ONNX Runtime treats a position as the half.
 const NEAR_HALF: f64 = 1e-6;
 
-/// The nearest whole number to a place that is moved by a little.
+/// Returns the whole number that is nearest to x + `moved`, a tiny shift. Halves round up.
 fn rounded(x: f32, moved: f64) -> f32 {
     (f64::from(x) + 0.5 + moved).floor() as f32
 }
 
-/// The taps of an axis of `from` elements that is resized to `to`.
+/// Returns the taps that resize an axis of `from` elements to `to` elements.
 pub(super) fn resized(
     from: usize,
     to: usize,
@@ -453,8 +457,8 @@ pub(super) fn resized(
     (0..to).map(of).collect()
 }
 
-/// Returns the weights of four neighbours of a place that is `share` of an element behind the
-/// second one. `a` is the coefficient of [`Between::Cubic`].
+/// Returns the cubic weights of four neighbouring elements. The position lies `share` of an element
+/// behind the second one. `a` is the coefficient of [`Between::Cubic`].
 fn cubic(a: f32, share: f32) -> [f64; 4] {
     let (a, s) = (f64::from(a), f64::from(share));
     let far = |d: f64| ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a;

@@ -1,4 +1,4 @@
-//! The end of a model: the value that goes out, and its meaning.
+//! The end of a model: the value that the program puts out, and its meaning.
 
 use super::constant::texts;
 use super::value::{Live, ModelValue, standard};
@@ -7,22 +7,23 @@ use crate::ir::graph::{self, Shape};
 use crate::ir::network::{FinalActivation, Kind, Output};
 use crate::ir::op::{Activation, Arithmetic, Axis, Op, SoftmaxOf};
 
-/// The output of a model.
+/// The output of a model, with its final function and its meaning.
 #[derive(Debug, PartialEq)]
 pub(super) struct Tail {
-    /// The index of the value that goes out, in front of a final monotone function.
+    /// The index of the value that the draft computes for output, in front of the final function.
     pub(super) value: usize,
-    /// The final function behind that value, if there is one.
+    /// The final function (softmax, sigmoid, tanh) to apply to that value, if there is one.
     pub(super) last: Option<FinalActivation>,
-    /// The meaning of the output, where the model states it.
+    /// The kind, activation and threshold of the output, if the model states them.
     pub(super) output: Option<Output>,
-    /// The names of the classes.
+    /// The names of the model's classes. Empty if the model has none.
     pub(super) labels: Vec<String>,
-    /// The outputs by name if there are several, which `value` joins into one vector. Else empty.
+    /// The names and shapes of a model's several outputs, which `value` joins into one vector.
+    /// Empty if there is only one output.
     pub(super) outputs: Vec<graph::Value>,
 }
 
-/// The meaning of a regressor's output.
+/// The meaning of an output that is plain numbers, such as a regressor's.
 pub(super) const NUMBERS: Output = Output {
     kind: Kind::Values,
     activation: FinalActivation::None,
@@ -32,13 +33,13 @@ pub(super) const NUMBERS: Output = Output {
 /// A model's outputs, sorted by kind.
 #[derive(Default)]
 struct Sorted {
-    /// Numbers, probabilities among them.
+    /// The outputs that are numbers, including probabilities.
     scores: Vec<Live>,
-    /// The values that classes are the arg-max of.
+    /// The indices of the values from which the class outputs take their arg-max.
     classes: Vec<usize>,
     flags: Vec<(Live, f64)>,
     labels: Option<Vec<String>>,
-    /// True if an output names the classes of its probabilities.
+    /// True if an output is a map from class names to probabilities.
     map: bool,
 }
 
@@ -66,8 +67,8 @@ impl Sorted {
         Ok(sorted)
     }
 
-    /// True if the outputs are several results, not several forms of one. Probabilities and the map
-    /// that names them count as one.
+    /// Returns true if the outputs are several results, not several forms of one result.
+    /// Probabilities and a map of the same probabilities to class names are one result.
     fn several(&mut self, outputs: &[(String, ModelValue)]) -> bool {
         let live = |(_, value): &&(String, ModelValue)| matches!(value, ModelValue::Live(_));
         let (classes, flags) = (self.classes.len(), self.flags.len());
@@ -79,8 +80,8 @@ impl Sorted {
     }
 }
 
-/// Finds the value that goes out and its meaning, from all outputs of a model with their names.
-/// `values` is true if numbers are asked for, not classes.
+/// Finds the value that the program puts out and its meaning, from all named outputs of a model.
+/// `values` is true if the user asks for numbers, not classes.
 pub(super) fn tail(
     draft: &mut Draft,
     outputs: &[(String, ModelValue)],
@@ -122,7 +123,8 @@ pub(super) fn tail(
             });
         }
     }
-    // A threshold is compared with the logarithms themselves, so they must be computed.
+    // A threshold is compared with the logarithms of a log-softmax themselves. So the program must
+    // compute them.
     let whole = values || flags.is_some();
     let rounded = behind_function(draft, value);
     let (value, last) = match before_log_softmax(draft, value).filter(|_| !whole) {
@@ -145,16 +147,16 @@ pub(super) fn tail(
     })
 }
 
-/// Returns the argument of a log-softmax over a vector, if `value` is one. The argument has the
-/// same arg-max and the same softmax as its logarithms, so it can replace them.
+/// Returns the operand of a log-softmax over a vector, if `value` is one. Operand and logarithms
+/// have the same arg-max and the same softmax, so the operand can replace them.
 fn before_log_softmax(draft: &Draft, value: usize) -> Option<usize> {
     let node = draft.producer(value)?;
     let is = node.op == Op::Softmax(SoftmaxOf::Logarithm) && vector(draft, value);
     is.then_some(node.inputs[0])
 }
 
-/// Returns the meaning of an output of `count` numbers in front of the function `last`. `None` if
-/// no class, flags or names of classes among the model's outputs state it.
+/// Returns the meaning of an output of `count` numbers in front of the final function `last`.
+/// `None` if the model has no output of classes, of flags or of named probabilities.
 fn meaning(sorted: &Sorted, count: usize, last: Option<FinalActivation>) -> Option<Output> {
     if let Some((_, threshold)) = sorted.flags.first() {
         return Some(Output {
@@ -179,7 +181,7 @@ fn meaning(sorted: &Sorted, count: usize, last: Option<FinalActivation>) -> Opti
     })
 }
 
-/// Joins the numbers of several outputs into one vector. An output of classes is an error.
+/// Concatenates the numbers of several outputs into one vector. An output of classes is an error.
 fn joined(draft: &mut Draft, outputs: &[(String, ModelValue)]) -> Result<Tail, String> {
     let (mut parts, mut named, mut classes) = (Vec::new(), Vec::new(), Vec::new());
     for (name, value) in outputs {
@@ -232,13 +234,13 @@ fn joined(draft: &mut Draft, outputs: &[(String, ModelValue)]) -> Result<Tail, S
     })
 }
 
-/// True if a value is a vector.
+/// Returns true if a value is a vector: one row and one column of channels.
 fn vector(draft: &Draft, value: usize) -> bool {
     draft.shape(value).h * draft.shape(value).w == 1
 }
 
-/// The value in front of a final softmax, sigmoid or tanh, and that function. A value without one
-/// is returned as it is.
+/// Splits off a final softmax, sigmoid or tanh. Returns the value in front of that function, and
+/// the function. A value without such a function is returned itself.
 fn strip(draft: &Draft, value: usize) -> (usize, Option<FinalActivation>) {
     let Some(node) = draft.producer(value) else {
         return (value, None);
@@ -258,8 +260,8 @@ fn strip(draft: &Draft, value: usize) -> (usize, Option<FinalActivation>) {
     }
 }
 
-/// Returns the final function of a value whose results are rounded to integers and so must be
-/// computed. `None` for other values.
+/// Finds a final softmax, sigmoid or tanh whose results the model rounds to integers. The program
+/// must compute such a function, so it is not split off. `None` if there is none.
 fn behind_function(draft: &Draft, value: usize) -> Option<FinalActivation> {
     let before = |value: usize, is: &dyn Fn(Op) -> bool| {
         let node = draft.producer(value).filter(|n| is(n.op))?;
@@ -274,7 +276,7 @@ fn behind_function(draft: &Draft, value: usize) -> Option<FinalActivation> {
     while let Some(other) = before(value, &moved) {
         value = other;
     }
-    // The integers may be those of one scale after the other.
+    // The integers may be requantized several times, from one scale to the next.
     loop {
         value = before(before(value, &limited)?, &rounded)?;
         while let Some(other) = before(value, &corrected) {
@@ -287,7 +289,8 @@ fn behind_function(draft: &Draft, value: usize) -> Option<FinalActivation> {
     }
 }
 
-/// Returns the value p, if `value` is the concatenation of 1 − p and p. p is one number.
+/// Returns the value p if `value` concatenates 1 − p and p, and p is one number. This is the output
+/// of a binary classifier.
 pub(super) fn complement(draft: &Draft, value: usize) -> Option<usize> {
     let node = draft.producer(value)?;
     if let Op::Reshape(_) = node.op {
@@ -313,7 +316,7 @@ pub(super) fn complement(draft: &Draft, value: usize) -> Option<usize> {
 }
 
 /// Follows a value back through operations that keep the order of its elements: softmax, sigmoid,
-/// tanh, reshapes, and a division by one positive number or a product with one.
+/// tanh, reshapes, and scaling by one positive number. Returns the index of the first value.
 fn base(draft: &Draft, value: usize) -> usize {
     let Some(node) = draft.producer(value) else {
         return value;
@@ -338,8 +341,8 @@ fn base(draft: &Draft, value: usize) -> usize {
     }
 }
 
-/// True if a value is one number, and a weighted sum or a pooling of probabilities that come from
-/// the same scores as `of`. No weight is negative.
+/// Returns true if a value is one number that is a weighted sum or a pooling of probabilities,
+/// without negative weights. The probabilities must come from the same scores as `of`.
 fn sum_of(draft: &Draft, value: usize, of: usize) -> bool {
     if draft.shape(value).len() != 1 {
         return false;
@@ -370,7 +373,8 @@ fn sum_of(draft: &Draft, value: usize, of: usize) -> bool {
     }
 }
 
-/// True if a value is made of the results of softmax or sigmoid, or of 1 − p for such a result p.
+/// Returns true if all elements of a value are probabilities: results p of softmax or sigmoid, or 1
+/// − p.
 pub(super) fn from_probabilities(draft: &Draft, value: usize) -> bool {
     let Some(node) = draft.producer(value) else {
         return false;
@@ -378,7 +382,8 @@ pub(super) fn from_probabilities(draft: &Draft, value: usize) -> bool {
     match node.op {
         Op::Softmax(SoftmaxOf::Linear) | Op::Activation(Activation::Sigmoid) => true,
         Op::Reshape(_) | Op::Concat(_) => node.inputs.iter().all(|&i| from_probabilities(draft, i)),
-        // Weights of 0 and 1 select elements. Sums of several elements are accepted too.
+        // A matrix of zeros and ones selects elements. Rows that sum several elements are accepted
+        // too.
         Op::Affine => match draft.arrays(node)[..] {
             [weights, biases] => {
                 weights.iter().all(|&w| w == 0.0 || w == 1.0)
@@ -392,7 +397,7 @@ pub(super) fn from_probabilities(draft: &Draft, value: usize) -> bool {
     }
 }
 
-/// True if a value is 1 − p for a probability p.
+/// Returns true if a value is 1 − p for probabilities p.
 fn complemented(draft: &Draft, value: usize) -> bool {
     let Some(node) = draft.producer(value) else {
         return false;

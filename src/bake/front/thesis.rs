@@ -1,5 +1,5 @@
-//! Network JSON (the thesis, fig. 5.3, extended): layers, their weights in files of their own, and
-//! the meaning of input and output.
+//! The network JSON (fig. 5.3 of the thesis, extended). It lists the layers, whose weights are in
+//! separate files, and the meaning of input and output.
 
 use super::layers::{self, Layers};
 use super::tail::NUMBERS;
@@ -28,7 +28,8 @@ pub(super) fn read(
     let o = Object::new(&value, file.clone(), &keys, mistakes)?;
 
     let folder = source.path.parent().unwrap_or(Path::new("")).to_path_buf();
-    // Only the shape in `input` is read here. Its other members are checked with the scaling.
+    // Only the shape in `input` is read here. The other keys of `input` are checked later, with the
+    // input's scaling.
     let image = o
         .get("input")
         .and_then(|value| Object::any(value, o.at("input")).ok())

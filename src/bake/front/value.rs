@@ -7,21 +7,22 @@ use std::rc::Rc;
 /// A tensor whose numbers are computed from each record.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Live {
-    /// The index of the tensor's value in the draft's graph. The value's elements in the order c,
-    /// y, x are those of one record's tensor in row-major order. The shapes of the two may differ.
+    /// The index of this tensor among the values of the draft's graph. The graph value holds one
+    /// record's elements in row-major order. Its shape (channels, rows, columns) may differ from
+    /// `dims`.
     pub(super) value: usize,
-    /// The sizes of the tensor's axes, without the axis of the records.
+    /// The sizes of the tensor's axes, without the axis of the records (the batch axis).
     pub(super) dims: Vec<usize>,
-    /// The place of the axis of the records among all axes. `None` if the tensor has no such axis,
-    /// because the model computes one record at a time.
+    /// The index of the axis of the records (the batch axis) among all axes of this tensor. `None`
+    /// if the tensor has no such axis, because the model computes one record at a time.
     pub(super) records: Option<usize>,
-    /// The type that the model computes the numbers in.
+    /// The element type of this tensor in the model.
     pub(super) kind: Element,
 }
 
 impl Live {
-    /// Makes a tensor whose first axis is the axis of the records. `dims` are the sizes of the
-    /// others.
+    /// Makes a tensor whose first axis is the axis of the records. `dims` are the sizes of all
+    /// other axes.
     pub(super) fn new(value: usize, dims: Vec<usize>, kind: Element) -> Live {
         Live {
             value,
@@ -31,7 +32,8 @@ impl Live {
         }
     }
 
-    /// Returns the value number `value` of the draft, with the sizes and the type of this tensor.
+    /// Returns a tensor with the sizes and type of this one, whose graph value has the index
+    /// `value`.
     pub(super) fn with_value(&self, value: usize) -> Live {
         Live {
             value,
@@ -39,8 +41,8 @@ impl Live {
         }
     }
 
-    /// Returns this value with other sizes. The number of elements must be the same. The axis of
-    /// the records stays in its place.
+    /// Returns this tensor with the axis sizes `dims`. The axis of the records stays in its place.
+    /// A caller that changes the number of elements replaces the graph value too.
     pub(super) fn with_dims(&self, dims: Vec<usize>) -> Live {
         Live {
             dims,
@@ -48,12 +50,12 @@ impl Live {
         }
     }
 
-    /// The count of numbers for one record.
+    /// The number of elements for one record.
     pub(super) fn len(&self) -> usize {
         self.dims.iter().product()
     }
 
-    /// The number of axes, that of the records included.
+    /// The number of axes, with the axis of the records.
     pub(super) fn rank(&self) -> usize {
         self.dims.len() + usize::from(self.records.is_some())
     }
@@ -76,8 +78,8 @@ impl Live {
         format!("[{}]", sizes.join(", "))
     }
 
-    /// Returns the sizes behind the first axis, if that is the axis of the records or has the size
-    /// 1. `None` if it is another axis.
+    /// Returns the sizes of all axes behind the first axis. The first axis must be the axis of the
+    /// records or have size 1, else the result is `None`.
     pub(super) fn behind_first(&self) -> Option<&[usize]> {
         match (self.records, self.dims.first()) {
             (Some(0), _) => Some(&self.dims),
@@ -86,14 +88,14 @@ impl Live {
         }
     }
 
-    /// Returns the usual shape of the value's sizes ([`standard`]). If the value has no axis of the
-    /// records, a first axis of size 1 is left out.
+    /// Returns the default shape in channels, rows and columns for this tensor ([`standard`]). If
+    /// the tensor has no axis of the records, a first axis of size 1 is left out.
     pub(super) fn standard(&self) -> Shape {
         standard(self.behind_first().unwrap_or(&self.dims))
     }
 
-    /// Returns this tensor for an operation that takes the first axis for the axis of the records.
-    /// A first axis of size 1 becomes that axis. Any other first axis is an error.
+    /// Returns this tensor for an operation that treats the first axis as the axis of the records.
+    /// A first axis of size 1 becomes that axis. It is an error if the first axis is neither.
     pub(super) fn per_record(&self) -> Result<Live, String> {
         match self.behind_first() {
             Some(dims) => Ok(Live::new(self.value, dims.to_vec(), self.kind)),
@@ -104,9 +106,9 @@ impl Live {
         }
     }
 
-    /// Undoes [`Live::per_record`] in the result of an operation. `of` is [`Live::records`] of its
-    /// operand. If it is `None`, the operand had no axis of the records. Then the first axis of the
-    /// result becomes an ordinary axis of size 1 again.
+    /// Undoes [`Live::per_record`] in the result of an operation. `of` is [`Live::records`] of the
+    /// operation's operand. If `of` is `None`, the operand had no axis of the records. Then the
+    /// first axis of the result becomes an ordinary axis of size 1 again.
     pub(super) fn like(mut self, of: Option<usize>) -> Live {
         if of.is_none() && self.records == Some(0) {
             self.dims.insert(0, 1);
@@ -115,7 +117,7 @@ impl Live {
         self
     }
 
-    /// Returns the value with axis `a` of [`Live::dims`] replaced by axes of these sizes.
+    /// Returns this tensor with axis `a` of [`Live::dims`] replaced by axes of the sizes `by`.
     pub(super) fn spliced(&self, a: usize, by: &[usize]) -> Live {
         let dims = [&self.dims[..a], by, &self.dims[a + 1..]].concat();
         let records = self
@@ -134,8 +136,8 @@ pub(super) fn shape_of(c: usize, h: usize, w: usize) -> Shape {
     Shape { c, h, w }
 }
 
-/// The usual shape of a value of these sizes: the first axis is that of the channels, the last one
-/// that of the columns, and all others are joined to rows.
+/// Returns the default shape for a tensor with the axis sizes `dims`. The first axis becomes the
+/// channels and the last one the columns. The axes between them are joined to rows.
 pub(super) fn standard(dims: &[usize]) -> Shape {
     match *dims {
         [] => Shape::vector(1),
@@ -145,33 +147,33 @@ pub(super) fn standard(dims: &[usize]) -> Shape {
     }
 }
 
-/// The class of each record: the arg-max of scores.
+/// A classifier's result: the class of each record, which is the arg-max of its scores.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Class {
-    /// The index of the value of the scores in the draft's graph.
+    /// The index of the scores among the values of the draft's graph.
     pub(super) scores: usize,
-    /// The model's names of the classes. `None` if classes are known by their indices only.
+    /// The names that the model gives its classes. `None` if it knows a class by its index only.
     pub(super) labels: Option<Rc<ConstantTensor>>,
 }
 
-/// A tensor of the model, as a front end knows it.
+/// All that a front end knows about a tensor of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ModelValue {
     /// A tensor that is known at build time.
     Constant(Rc<ConstantTensor>),
     /// A tensor that is computed from each record.
     Live(Live),
-    /// The class of each record.
+    /// The class index of each record.
     Class(Class),
-    /// Probabilities, with the names of their classes.
+    /// Probabilities of each record, with the names of their classes.
     Map(Live, Rc<ConstantTensor>),
-    /// True for each probability that is above the threshold.
+    /// A truth value for each probability: true if it is above the threshold in the second field.
     Flags(Live, f64),
-    /// Not known, because of a mistake that is reported.
+    /// A tensor that is not known, because of a mistake that is already reported.
     Unknown,
 }
 
-/// Converts an axis to an index below `rank`. A negative axis counts from the end.
+/// Converts an axis number to an index below `rank`. A negative number counts from the end.
 pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, String> {
     let from_end = if axis < 0 { axis + rank as i64 } else { axis };
     match usize::try_from(from_end) {
@@ -180,12 +182,14 @@ pub(super) fn axis(axis: i64, rank: usize) -> Result<usize, String> {
     }
 }
 
-/// Converts axes, or indices along an axis of size `rank`. Negative ones count from the end.
+/// Converts axis numbers to indices below `rank`, or checks indices along an axis of size `rank`.
+/// Negative numbers count from the end.
 pub(super) fn axes(list: &[i64], rank: usize) -> Result<Vec<usize>, String> {
     list.iter().map(|&a| axis(a, rank)).collect()
 }
 
-/// Converts an axis of the model's tensor to an index in [`Live::dims`].
+/// Converts an axis number of the model's tensor, which counts the axis of the records, to an index
+/// in [`Live::dims`], which leaves that axis out.
 pub(super) fn inner_axis(axis: i64, live: &Live) -> Result<usize, String> {
     let a = self::axis(axis, live.rank())?;
     match live.records {
@@ -198,13 +202,13 @@ pub(super) fn inner_axis(axis: i64, live: &Live) -> Result<usize, String> {
     }
 }
 
-/// Converts axes of the model's tensor to indices in [`Live::dims`].
+/// Converts several axis numbers of the model's tensor as [`inner_axis`] does.
 pub(super) fn inner_axes(list: &[i64], live: &Live) -> Result<Vec<usize>, String> {
     list.iter().map(|&a| inner_axis(a, live)).collect()
 }
 
-/// Converts an order of `rank` axes to indices. Each axis must be there once, and a negative one
-/// counts from the end.
+/// Converts the order of a transposition of `rank` axes to indices. Each axis must appear once. A
+/// negative number counts from the end.
 pub(super) fn permutation(order: &[i64], rank: usize) -> Result<Vec<usize>, String> {
     let order = axes(order, rank)?;
     if order.len() != rank || (0..rank).any(|a| !order.contains(&a)) {
@@ -215,16 +219,16 @@ pub(super) fn permutation(order: &[i64], rank: usize) -> Result<Vec<usize>, Stri
     Ok(order)
 }
 
-/// The order of a value's axes behind a transposition.
+/// The order of a tensor's axes after a transposition.
 pub(super) struct Order {
-    /// The indices in [`Live::dims`] in the new order.
+    /// The indices in [`Live::dims`], which leaves out the axis of the records, in the new order.
     pub(super) inner: Vec<usize>,
-    /// The new place of the axis of the records.
+    /// The index of the axis of the records after the transposition.
     pub(super) records: Option<usize>,
 }
 
-/// Converts an order of all axes of the model's tensor to an [`Order`], which has the axis of the
-/// records apart from the others.
+/// Converts the order of a transposition to an [`Order`], which lists the axis of the records apart
+/// from the other axes.
 pub(super) fn order_of(order: &[i64], live: &Live) -> Result<Order, String> {
     let order = permutation(order, live.rank())?;
     let of_records = |a: &usize| live.records == Some(*a);

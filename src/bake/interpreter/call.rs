@@ -1,4 +1,4 @@
-//! Decodes a kernel call of a step: sizes, words, options, operands and work-items.
+//! Decodes the launch of a step's kernel: sizes, words, compiler options, operands and work-items.
 
 use crate::ir::layout::{Chunk, Layout, Order};
 use crate::ir::network::Precision;
@@ -6,31 +6,35 @@ use crate::ir::op::{Activation, Math};
 use crate::ir::plan::{Arg, Constant, EngineKind, Plan, Step};
 use crate::registry::{Kernel, LeadingArgument, Library, Operation, Parameter};
 
-/// A number for each axis of an image.
+/// A pair of numbers, one for the rows and one for the columns of an image.
 #[derive(Clone, Copy)]
 pub(super) struct Axes {
     pub(super) y: usize,
     pub(super) x: usize,
 }
 
-/// The decoded geometry argument of an image operation (`kernels/common/geometry.cl`).
+/// The kernel argument of an image operation, decoded from its words
+/// (`kernels/common/geometry.cl`).
 #[derive(Clone, Copy)]
 pub(super) struct DecodedGeometry {
-    /// For operand and result: the row of the first pixel, the rows from one pixel to the next, and
-    /// those from one line to the next.
+    /// The place of the operand's image in its matrix, in rows. The numbers are the row of the
+    /// first pixel, the distance between pixels, and the distance between lines. `output` has the
+    /// same for the result.
     pub(super) input: [usize; 3],
     pub(super) output: [usize; 3],
-    /// Height and width of operand, result and window, then stride and dilation along both axes.
+    /// The height and width of the operand, in pixels. `to` and `window` have those of the result
+    /// and the window, `stride` and `dilation` the steps of the window.
     pub(super) from: Axes,
     pub(super) to: Axes,
     pub(super) window: Axes,
     pub(super) stride: Axes,
     pub(super) dilation: Axes,
-    /// The operand's border: at top and left in `before`, at bottom and right in `after`.
+    /// The border of the operand's image: at top and left in `before`, at bottom and right in
+    /// `after`.
     pub(super) before: Axes,
     pub(super) after: Axes,
-    /// The input channels and the output channels of a group, then the output channels of all
-    /// groups.
+    /// The input channels of a group. `group_outputs` has the output channels of a group, and
+    /// `outputs` those of all groups.
     pub(super) group_channels: usize,
     pub(super) group_outputs: usize,
     pub(super) outputs: usize,
@@ -59,26 +63,27 @@ impl DecodedGeometry {
         }
     }
 
-    /// Returns the number of pixels of the result.
+    /// Returns the number of pixels in the result's image.
     pub(super) fn pixels(&self) -> usize {
         self.to.y * self.to.x
     }
 
-    /// Returns the row of the first channel of a pixel of the result.
+    /// Returns the row that the first channel of a pixel has in the result's matrix.
     pub(super) fn written(&self, pixel: usize) -> usize {
         let [first, step, line] = self.output;
         first + pixel / self.to.x * line + pixel % self.to.x * step
     }
 
-    /// Returns the row of the first channel of the operand's pixel at the place of pixel `pixel` of
-    /// the result.
+    /// Returns the row that the first channel of a pixel has in the operand's matrix. The pixel is
+    /// at the position that pixel `pixel` has in the result.
     pub(super) fn read(&self, pixel: usize) -> usize {
         let [first, step, line] = self.input;
         first + pixel / self.to.x * line + pixel % self.to.x * step
     }
 
-    /// Returns the row of the first channel of the input pixel that window element (ky, kx) covers
-    /// at `pixel`. Returns `None` outside the image.
+    /// Returns the row in the operand's matrix of the pixel that window element (ky, kx) covers,
+    /// for pixel `pixel` of the result. It is the row of the first channel. `None` if the element
+    /// is outside of the image.
     pub(super) fn under(&self, pixel: usize, (ky, kx): (usize, usize)) -> Option<usize> {
         let (y, x) = (pixel / self.to.x, pixel % self.to.x);
         let y = (y * self.stride.y + ky * self.dilation.y).checked_sub(self.before.y)?;
@@ -87,34 +92,35 @@ impl DecodedGeometry {
         (y < self.from.y && x < self.from.x).then_some(first + y * line + x * step)
     }
 
-    /// Returns the elements of the window, line by line.
+    /// Returns the positions (ky, kx) of the window's elements, line by line.
     pub(super) fn taps(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
         let Axes { y, x } = self.window;
         (0..y).flat_map(move |ky| (0..x).map(move |kx| (ky, kx)))
     }
 
-    /// Returns the row behind the last one that windows with `channels` channels read.
+    /// Returns one more than the last row of the operand's matrix that windows over `channels`
+    /// channels read.
     pub(super) fn end_read(&self, channels: usize) -> usize {
         let [first, step, line] = self.input;
         first + (self.from.y - 1) * line + (self.from.x - 1) * step + channels
     }
 }
 
-/// A decoded map from elements to the rows where a kernel reads and writes them
-/// (`kernels/common/moved.cl`).
+/// A kernel argument that maps elements to the rows where the kernel reads and writes them, decoded
+/// from its words (`kernels/common/moved.cl`).
 #[derive(Clone, Copy)]
 pub(super) struct DecodedMap {
     words: [usize; 16],
 }
 
 impl DecodedMap {
-    /// Returns the element that a work-item computes, and its row in the result. The element is
-    /// `None` for a row without a source.
+    /// Returns the element that work-item `item` computes, and the element's row in the result. The
+    /// element is `None` if the row is filled without a source.
     pub(super) fn to(&self, item: usize) -> (Option<usize>, usize) {
         let w = &self.words;
         let by_rows = w[3] > 0;
-        // In the kernel the difference is unsigned. A row before the first gives a large number,
-        // which is outside of every loop of the map.
+        // The difference is unsigned, as in the kernel. A row before the first row of the map
+        // becomes a large number, which is outside of all loops of the map.
         let mut rest = if by_rows {
             (item as u32).wrapping_sub(w[1] as u32) as usize
         } else {
@@ -133,7 +139,8 @@ impl DecodedMap {
         }
     }
 
-    /// Returns the row of the operand, or the index in the array, from which `element` is read.
+    /// Returns the row of the operand, or the index in the constant array, that `element` is read
+    /// from.
     pub(super) fn from(&self, element: usize) -> usize {
         let w = &self.words;
         let (first, second) = (w[11].max(1), w[13].max(1));
@@ -142,25 +149,26 @@ impl DecodedMap {
     }
 }
 
-/// The decoded arguments of a kernel that come before its operands.
+/// The decoded arguments that a kernel gets before its operands.
 #[derive(Default)]
 pub(super) struct DecodedArguments {
     sizes: Vec<(LeadingArgument, usize)>,
     params: [f32; 2],
-    /// The number that a gather writes to rows without a source.
+    /// The number that a gather kernel writes to rows without a source.
     pub(super) value: f64,
-    /// The map of a gather, or the maps of a scale's factors and summands.
+    /// The map of a gather kernel, or the maps of the factors and summands of a scale kernel.
     pub(super) moved: Vec<DecodedMap>,
     image: Option<DecodedGeometry>,
-    /// The words of a product's argument.
+    /// The argument that describes a product of two values, as its words.
     pub(super) product: Option<[usize; 16]>,
 }
 
 impl DecodedArguments {
-    /// Decodes the arguments before the operands, which must be of the `expected` kinds.
+    /// Decodes the arguments before the operands. `expected` lists the kinds of arguments that the
+    /// kernel takes.
     ///
     /// # Errors
-    /// An argument is missing or of another type than the kernel takes.
+    /// An argument is missing, or has another type than the kernel takes.
     fn new<'a>(
         expected: &[LeadingArgument],
         args: &mut impl Iterator<Item = &'a Arg>,
@@ -191,39 +199,40 @@ impl DecodedArguments {
     }
 }
 
-/// Numbers of work-items over rows and over columns.
+/// The numbers of work-items, or of work-items in a work-group, over rows and over columns.
 #[derive(Clone, Copy)]
 struct WorkItems {
     rows: usize,
     columns: usize,
 }
 
-/// One launch as its kernel sees it.
+/// One kernel launch, decoded from a step as the kernel sees its arguments.
 pub(super) struct Call<'p> {
     pub(super) step: &'p Step,
     pub(super) kernel: &'p Kernel,
-    /// True for the host engine, which has no work-items and uses the plan's layouts.
+    /// True if the host engine executes the step. It has no work-items, and uses the layouts of the
+    /// plan.
     pub(super) host: bool,
-    /// The step's compiler options.
+    /// The compiler options of the step, as text.
     options: String,
     pub(super) leading: DecodedArguments,
-    /// The factors of a product's sums and of the result's old value.
+    /// The factor of a matrix product's sums. `beta` is the factor of the result's old numbers.
     pub(super) alpha: f64,
     pub(super) beta: f64,
     operands: Vec<(&'static Parameter, Arg)>,
-    /// The weight format that the kernel is compiled for.
+    /// The number format of weights that the kernel is compiled for.
     pub(super) stored: Precision,
     items: WorkItems,
-    /// The work-items of a work-group. `None` if the step does not set its size.
+    /// The number of work-items in a work-group. `None` if the step leaves it to the driver.
     group: Option<WorkItems>,
     records: usize,
 }
 
 impl<'p> Call<'p> {
-    /// Decodes a step for a batch of `records` records.
+    /// Decodes a step of the plan, for a batch of `records` records.
     ///
     /// # Errors
-    /// Arguments or work-groups do not match the kernel.
+    /// The arguments or the work-groups of the step do not match its kernel.
     pub(super) fn new(
         plan: &'p Plan,
         library: &'p Library,
@@ -293,19 +302,19 @@ impl<'p> Call<'p> {
         sizes.find(|(a, _)| *a == argument).map(|&(_, n)| n)
     }
 
-    /// Returns a size argument.
+    /// Returns the argument with the given size.
     ///
     /// # Errors
-    /// The kernel gets no such size.
+    /// The kernel does not get this size.
     pub(super) fn needed(&self, argument: LeadingArgument) -> Result<usize, String> {
         self.size(argument)
             .ok_or_else(|| format!("the kernel gets no size {}", argument.name()))
     }
 
-    /// Returns the geometry argument.
+    /// Returns the geometry argument, which describes images and a window.
     ///
     /// # Errors
-    /// The kernel gets no geometry, or one without pixels.
+    /// The kernel gets no geometry, or a geometry without pixels.
     pub(super) fn image(&self) -> Result<DecodedGeometry, String> {
         let image = self.leading.image.ok_or("the kernel gets no geometry")?;
         let DecodedGeometry { from, to, .. } = image;
@@ -316,14 +325,13 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// Returns the parameter of the operation that is called `name`, and the step's argument for
-    /// it.
+    /// Returns the kernel parameter with this name, and the argument that the step gives for it.
     pub(super) fn operand(&self, name: &str) -> Option<(&'static Parameter, Arg)> {
         self.operands.iter().find(|(p, _)| p.name == name).copied()
     }
 
-    /// Returns the value of the `-D` option `name` of the step, or else of the kernel's library
-    /// entry.
+    /// Returns the value of the compiler option `-D` with this name. The step's options count
+    /// first, then those of the kernel's library entry.
     pub(super) fn option(&self, name: &str) -> Option<String> {
         let of_step = self.options.split_whitespace().find_map(|option| {
             let (found, value) = option
@@ -336,11 +344,11 @@ impl<'p> Call<'p> {
         of_step.or_else(|| entry.map(|d| d.value.to_string()))
     }
 
-    /// Returns the whole number in the `-D` option `name`, or `None` if the step and the kernel's
-    /// entry do not set it.
+    /// Returns the whole number in the compiler option `-D` with this name. `None` if neither the
+    /// step nor the kernel's library entry sets it.
     ///
     /// # Errors
-    /// The option is no whole number.
+    /// The value of the option is not a whole number.
     pub(super) fn number(&self, name: &str) -> Result<Option<usize>, String> {
         let number = |text: String| {
             text.parse()
@@ -349,19 +357,20 @@ impl<'p> Call<'p> {
         self.option(name).map(number).transpose()
     }
 
-    /// Returns the whole number in the `-D` option `name`, which must be there.
+    /// Returns the whole number in the compiler option `-D` with this name, which must be set.
     ///
     /// # Errors
-    /// The option is missing or is no whole number.
+    /// The option is missing, or its value is not a whole number.
     pub(super) fn known(&self, name: &str) -> Result<usize, String> {
         self.number(name)?
             .ok_or_else(|| format!("the kernel is compiled without -D{name}"))
     }
 
-    /// Returns the layout in option `FROM` or `TO`, as `kernels/common/place.cl` reads it.
+    /// Returns the layout in the compiler option `name` (`FROM` or `TO`). `kernels/common/place.cl`
+    /// defines its form.
     ///
     /// # Errors
-    /// The numbers are not the levels of a layout.
+    /// The numbers in the option do not describe a layout.
     pub(super) fn place(&self, name: &str) -> Result<Layout, String> {
         let text = self
             .option(name)
@@ -393,7 +402,7 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// Returns the activation that the kernel applies, with its parameters.
+    /// Returns the activation that the kernel applies to its result, with its parameters.
     pub(super) fn activation(&self) -> Activation {
         match self.step.operation {
             _ if self.host => self.step.activation,
@@ -421,13 +430,13 @@ impl<'p> Call<'p> {
         self.items.rows * self.items.columns
     }
 
-    /// Returns the number of work-items over rows.
+    /// Returns the number of work-items over the rows of the result.
     pub(super) fn items_down(&self) -> usize {
         self.items.rows
     }
 
-    /// Returns the number of partial results, of `h` rows each, that work-groups compute for one
-    /// result. It is 1 if work-groups do not share the common dimension.
+    /// Returns the number of partial results that work-groups compute for one result with `h` rows.
+    /// It is 1 if work-groups do not share the common dimension.
     pub(super) fn parts(&self, h: usize) -> usize {
         match (self.kernel.restrictions.tile, self.group) {
             (Some((y, _)), Some(group)) if self.kernel.restrictions.split > 0 && !self.host => {
@@ -437,10 +446,10 @@ impl<'p> Call<'p> {
         }
     }
 
-    /// Returns how many of the `rows` rows of a result the work-items compute.
+    /// Returns how many of the result's `rows` rows the work-items compute.
     ///
     /// # Errors
-    /// Work-items would write behind the last row, and the kernel does not check that.
+    /// Work-items would write behind the last row, and the kernel has no bounds check.
     pub(super) fn rows(&self, rows: usize) -> Result<usize, String> {
         let r = &self.kernel.restrictions;
         let reached = match (r.tile, self.group) {
@@ -457,7 +466,7 @@ impl<'p> Call<'p> {
         Ok(rows.min(reached))
     }
 
-    /// Returns true if work-items compute the record of this column.
+    /// Returns true if the launch has work-items that compute the record of this column.
     pub(super) fn reaches(&self, column: usize) -> bool {
         let r = &self.kernel.restrictions;
         let (_, scale) = r.scale;
@@ -469,13 +478,13 @@ impl<'p> Call<'p> {
         column < reached
     }
 
-    /// Returns how many of the `pixels` of the column's record the work-items compute.
+    /// Returns how many of the `pixels` pixels of this column's record the work-items compute.
     pub(super) fn reached_pixels(&self, column: usize, pixels: usize) -> usize {
         let r = &self.kernel.restrictions;
         let (_, scale) = r.scale;
         match (r.tile, self.group) {
             _ if self.host => pixels,
-            // In a kernel for few records, each record has its own work-groups.
+            // In a kernel for few records, no work-group computes pixels of two records.
             (Some((_, x)), Some(group)) if self.kernel.of_few() => {
                 let (groups, each) = (self.items.columns / group.columns, pixels.div_ceil(x));
                 pixels.min(groups.saturating_sub(column * each) * x)

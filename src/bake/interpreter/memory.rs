@@ -1,26 +1,28 @@
-//! The memory of a device as numbered cells, and the cells of each matrix column.
+//! The memory of a simulated device, made of numbered cells, and the cells that each column of a
+//! matrix occupies.
 
 use crate::ir::layout::Layout;
 
-/// The bits of an unwritten cell. A cell stores the bits of its number xor these. Untouched zero
-/// pages of the system therefore read as unwritten cells.
+/// The bits of a cell that was not written yet. A cell is stored as the bits of its number xor
+/// these bits, so a stored 0 means unwritten. So unwritten cells are zero pages, which the system
+/// does not allocate.
 const UNWRITTEN: u64 = f64::NAN.to_bits();
 
-/// Marks a row of a result that the step does not write. No arithmetic gives this NaN.
+/// Marks a row of a result that the step does not write. No arithmetic results in this NaN.
 pub(super) const UNTOUCHED: f64 = f64::from_bits(UNWRITTEN | 0x5eed);
 
-/// Numbers in memory, NaN at first.
+/// A memory of cells, each with a number. Cells that are not written yet read as NaN.
 ///
-/// Most records of a batch are not computed, so most cells are never touched. Cells at a distance
-/// of `columns` are stored side by side, because they are often the rows of one record. Whole pages
-/// then stay untouched and take no memory.
+/// Only some records of a batch are computed, so most cells are never written. Cells whose distance
+/// is `columns` are stored side by side, because they are often the rows of one record. So whole
+/// pages are never written, and the system does not allocate them.
 pub(super) struct Memory {
     numbers: Vec<u64>,
     columns: usize,
 }
 
 impl Memory {
-    /// Returns memory for matrices with `columns` columns.
+    /// Returns a memory with at least `cells` unwritten cells, for matrices with `columns` columns.
     pub(super) fn new(cells: usize, columns: usize) -> Memory {
         let columns = columns.max(1);
         Memory {
@@ -29,7 +31,7 @@ impl Memory {
         }
     }
 
-    /// Returns the index in `numbers` of a cell's number.
+    /// Returns the index in `numbers` where the number of a cell is stored.
     fn place(&self, cell: usize) -> usize {
         cell % self.columns * (self.numbers.len() / self.columns) + cell / self.columns
     }
@@ -43,59 +45,62 @@ impl Memory {
     }
 }
 
-/// The cells of a buffer for one record.
+/// The cells of a buffer, and the column in it that belongs to one record.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
-    /// The index of the memory with these cells, among all memories of the device.
+    /// The index of the memory that has these cells, among all memories of the simulated device.
     pub(super) memory: usize,
-    /// The first cell of the buffer.
+    /// The index of the first cell of the buffer.
     pub(super) start: usize,
-    /// The cell behind the last one.
+    /// The index of the cell behind the last cell of the buffer.
     pub(super) end: usize,
-    /// The record's column.
+    /// The column of the record in the buffer's matrix.
     pub(super) column: usize,
-    /// The number of columns of the matrix.
+    /// The number of columns of the buffer's matrix.
     pub(super) columns: usize,
 }
 
-/// Distances of a column's rows from its first row, in cells.
+/// The distance of each row of a column from its first row, in cells: either a constant step or one
+/// number for each row.
 enum Rows {
     Step(usize),
     Each(Vec<u32>),
 }
 
-/// A method to find the rows of a column in memory.
+/// The method to find a column's numbers in memory.
 enum Way<'m> {
-    /// Index of the first row's number in the memory, and distance from row to row.
+    /// The index in [`Memory::numbers`] of the first row's number, and the distance from row to
+    /// row.
     Even(usize, usize),
-    /// First cell of the column, and distance of each row from it.
+    /// The first cell of the column, and the distance of each row from it in cells.
     Each(usize, &'m [u32]),
-    /// [`Matrix::cell`] finds and checks each row.
+    /// [`Matrix::cell`] finds each row, and checks that it is inside the buffer.
     Checked,
 }
 
-/// The column of a matrix that belongs to one record.
+/// The column of a matrix that holds one record.
 struct Column {
-    /// Cell of the first row.
+    /// The cell of the column's first row.
     first: usize,
     span: Span,
 }
 
-/// A matrix as a kernel addresses it.
+/// A matrix in memory, addressed in the layout that a kernel assumes.
 pub(super) struct Matrix {
-    /// Name of its buffer, for messages.
+    /// The name of the matrix's buffer, for messages.
     name: String,
     pub(super) rows: usize,
     at: Rows,
-    /// One column for each record that is computed.
+    /// One column for each record that the interpreter computes.
     columns: Vec<Column>,
 }
 
 impl Matrix {
-    /// Returns a matrix in `layout`. `step` overrides the distance between rows.
+    /// Returns a matrix in `layout`. If `step` is given, it replaces the distance between rows that
+    /// the layout gives.
     ///
     /// # Errors
-    /// The chunks of the layout do not divide a size.
+    /// The chunks of the layout do not divide the rows or columns.
     pub(super) fn new(
         name: &str,
         layout: &Layout,
@@ -126,7 +131,7 @@ impl Matrix {
         })
     }
 
-    /// Returns the cell of a row, or an error if it is outside the buffer.
+    /// Returns the cell of a row, or an error if the cell is outside of the buffer.
     fn cell(&self, column: usize, row: usize) -> Result<usize, String> {
         let Column { first, span } = &self.columns[column];
         let cell = first
@@ -144,7 +149,8 @@ impl Matrix {
         ))
     }
 
-    /// Returns the fastest way to the rows of a column. Rows outside the buffer need checks.
+    /// Returns the fastest method to find the numbers of a column. If a row is outside of the
+    /// buffer, the method with checks is needed.
     fn way(&self, memory: &Memory, column: usize) -> Way<'_> {
         let &Column { first, span } = &self.columns[column];
         let last = match &self.at {
@@ -161,10 +167,10 @@ impl Matrix {
         }
     }
 
-    /// Returns the numbers of a record's column.
+    /// Returns all numbers in the column of a record.
     ///
     /// # Errors
-    /// A row is outside the buffer.
+    /// A row is outside of the buffer.
     pub(super) fn read(&self, memories: &[Memory], column: usize) -> Result<Vec<f64>, String> {
         let memory = &memories[self.columns[column].span.memory];
         let rows = 0..self.rows;
@@ -182,10 +188,10 @@ impl Matrix {
         })
     }
 
-    /// Writes a record's column, except rows that are [`UNTOUCHED`].
+    /// Writes the column of a record. Rows whose number is [`UNTOUCHED`] are not written.
     ///
     /// # Errors
-    /// A row is outside the buffer.
+    /// A row is outside of the buffer.
     pub(super) fn write(
         &self,
         memories: &mut [Memory],
@@ -216,10 +222,11 @@ impl Matrix {
         Ok(())
     }
 
-    /// Returns the index of a row's number in its buffer.
+    /// Returns the index in the buffer of a row's number, counted from the first cell of the
+    /// buffer.
     ///
     /// # Errors
-    /// The row is outside the buffer.
+    /// The row is outside of the buffer.
     pub(super) fn place(&self, column: usize, row: usize) -> Result<usize, String> {
         Ok(self.cell(column, row)? - self.columns[column].span.start)
     }

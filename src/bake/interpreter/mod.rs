@@ -1,12 +1,14 @@
-//! Judges a plan by interpreting its steps in float64. The build and `mortonnet-bake` use it.
+//! Checks a plan by interpreting its steps in float64 and comparing the scores with those of the
+//! graph. The build and `mortonnet-bake` use it.
 //!
-//! The interpreter executes a step by its operation. The kernel's library entry or its compiled
-//! options give the layout of each operand. Sizes, words and work-items are those that the kernel
-//! gets. It has no copy of each kernel's address arithmetic, which would repeat 60 sources. Only
-//! operations whose kernels differ need more, such as partial sums or all layers in one launch.
+//! The interpreter executes each step by its operation. The layout of each operand is that of the
+//! kernel's library entry or compiler options. Sizes, words and work-items are those that the
+//! kernel gets as arguments. The interpreter does not imitate each kernel's address arithmetic,
+//! which would repeat 60 source files. Only some operations need more detail, such as partial sums
+//! or all layers in one launch.
 //!
-//! It does not use the planner's placement of values. After a wrong score, `planner::contents` only
-//! helps to name the first wrong step.
+//! The interpreter does not use the planner's knowledge of where values are. Only after a wrong
+//! score, `planner::contents` helps to name the first wrong step.
 //!
 //! ```text
 //! memory: cells, and the columns of matrices in them
@@ -28,40 +30,40 @@ use crate::planner::contents::BufferContents;
 use crate::registry::{Library, Operation};
 use steps::Machine;
 
-/// The plan to judge, with the network and the data that it must compute.
+/// The plan to check, with the network that it must compute and all data that the network needs.
 pub(crate) struct Subject<'s> {
     pub(crate) network: &'s Network,
-    /// The baked numbers of the graph's arrays.
+    /// The numbers of the graph's constant arrays, as they are baked.
     pub(crate) tensors: &'s [Vec<f32>],
     pub(crate) library: &'s Library,
     pub(crate) plan: &'s Plan,
-    /// The plan's constants as they are baked.
+    /// The numbers of the plan's constants, as they are baked.
     pub(crate) constants: &'s [Values],
 }
 
-/// Limit for the multiply-adds and values of all judged records. A larger network gets fewer
-/// records, but at least one for each variant of its plan.
+/// The most multiply-adds and values that all checked records together may take. A larger network
+/// is checked with fewer records, but with at least one for each variant of its plan.
 const BUDGET: u64 = 1 << 27;
 
-/// Largest allowed difference of a score, relative to the larger of 1 and the expected score. Both
-/// are float64, but scores of golden vectors are rounded to floats.
+/// The largest allowed error of a score, relative to max(1, |expected score|). Both scores are
+/// computed in float64, but the expected ones were rounded to f32 for the golden vectors.
 const TOLERANCE: f64 = 1e-6;
 
-/// A batch of which the interpreter computes some records.
+/// A batch that the interpreter executes, for some of its records only.
 #[derive(Debug, PartialEq)]
 struct Run {
-    /// The number of records of the batch.
+    /// The number of records in the batch.
     records: usize,
-    /// The columns of the records that the interpreter computes.
+    /// The columns (indices in the batch) of the records that the interpreter computes.
     columns: Vec<usize>,
-    /// True if each hidden buffer has memory of its own, as on a device that shares none with the
+    /// True if each hidden buffer has its own memory, as on a device that shares no memory with the
     /// host. Otherwise hidden buffers share the arena.
     apart: bool,
 }
 
-/// Returns the batches to judge, for a network with `work` operations a record. They are the full
-/// batch and the largest batch of the variant for few records. A small network also gets the
-/// smallest batches, with separate buffers.
+/// Returns the batches to check, for a network with `work` operations per record. They are the full
+/// batch and the largest batch of the variant for few records. A small network is also checked with
+/// the smallest batches, where hidden buffers do not share memory.
 fn runs(plan: &Plan, work: u64) -> Vec<Run> {
     let cheap = BUDGET / work.max(1) >= 8;
     let (full, few) = (plan.batch, plan.few.map(|few| few.records.min(plan.batch)));
@@ -83,8 +85,9 @@ fn runs(plan: &Plan, work: u64) -> Vec<Run> {
     few.into_iter()
         .for_each(|few| run(few, &[0, few - 1], false));
     if cheap {
-        // The smallest batch that the full plan computes, one record more than the variant for few
-        // records takes. Then one record, the smallest batch of that variant.
+        // First comes the smallest batch that the full plan computes, which is one record too large
+        // for the variant for few records. Then comes a single record, the smallest batch of that
+        // variant.
         run(few.map_or(1, |few| few + 1).min(full), &[0], true);
         few.into_iter().for_each(|_| run(1, &[0], true));
     }
@@ -92,10 +95,12 @@ fn runs(plan: &Plan, work: u64) -> Vec<Run> {
     runs
 }
 
-/// Interprets a plan for some golden vectors, and compares scores and classes with the graph's.
+/// Interprets a plan for some golden vectors, and compares the scores and classes with those of the
+/// graph.
 ///
 /// # Errors
-/// Returns the first difference, with the first wrong step, node and value.
+/// Returns a message about the first difference. It names the first wrong step, its node and its
+/// value.
 pub(crate) fn judge(subject: &Subject<'_>, inputs: &[f32], scores: &[f32]) -> Result<(), String> {
     let Subject { network, plan, .. } = *subject;
     let (width, outputs) = (network.width.max(1), network.outputs().max(1));
@@ -103,7 +108,7 @@ pub(crate) fn judge(subject: &Subject<'_>, inputs: &[f32], scores: &[f32]) -> Re
     let values: usize = network.graph.values.iter().map(|v| v.shape.len()).sum();
     let mut next = 0;
     for run in runs(plan, network.flop() / 2 + values as u64) {
-        // Golden vectors are taken from both ends of the list in turn.
+        // Golden vectors are taken alternately from the start and from the end of the list.
         let turn = |n: usize| {
             if n % 2 == 0 {
                 n / 2 % count
@@ -135,22 +140,22 @@ fn wide(numbers: &[f32]) -> Vec<f64> {
     numbers.iter().map(|&x| x.into()).collect()
 }
 
-/// Returns true if a number is near enough to the expected one. If the expected one is not finite
-/// in float64, no device can compute it and any number passes.
+/// Returns true if `found` is close enough to `expected`. If `expected` is not finite, f32 cannot
+/// hold it either, and any number passes.
 fn near(found: f64, expected: f64) -> bool {
     !expected.is_finite() || (found - expected).abs() <= TOLERANCE * expected.abs().max(1.0)
 }
 
-/// A difference between a plan and its network.
+/// A difference between the results of a plan and of its network.
 struct Wrong {
-    /// The index of the wrong record in [`Run::columns`].
+    /// The index in [`Run::columns`] of the record with the difference.
     record: usize,
-    /// The step that could not be executed. `None` if a score or a class is wrong.
+    /// The index of the step that could not be executed. `None` if a score or a class is wrong.
     step: Option<usize>,
     text: String,
 }
 
-/// Interprets one run, and compares its scores and classes with `expected`.
+/// Interprets one batch, and compares the scores and classes of its records with `expected`.
 fn compare(
     subject: &Subject<'_>,
     run: &Run,
@@ -214,7 +219,7 @@ fn compare(
     Ok(())
 }
 
-/// Returns a machine with the records in its input buffer.
+/// Returns a simulated device whose input buffer holds the records of the batch.
 fn begin<'s>(subject: &Subject<'s>, run: &Run, given: &[Vec<f64>]) -> Result<Machine<'s>, String> {
     let Subject {
         network,
@@ -240,7 +245,8 @@ fn begin<'s>(subject: &Subject<'s>, run: &Run, given: &[Vec<f64>]) -> Result<Mac
 }
 
 impl Wrong {
-    /// Returns the error message, with the first step whose value is wrong.
+    /// Returns the error message. If a score or class is wrong, it names the first step whose value
+    /// is wrong.
     fn say(
         self,
         subject: &Subject<'_>,
@@ -252,8 +258,8 @@ impl Wrong {
         let graph = &network.graph;
         let named = |i: usize, text: &str| {
             let step = &plan.steps[i];
-            // A kernel for the whole network that also writes classes has no graph node. It is
-            // named by the output.
+            // If one kernel computes the whole network and the classes, its step has no graph node.
+            // The message then names the step by the output.
             let last = graph
                 .outputs
                 .first()
@@ -286,8 +292,8 @@ impl Wrong {
     }
 }
 
-/// Returns the first step after which a value of the graph is wrong, and a text about the wrong
-/// number. `None` if there is none.
+/// Returns the index of the first step after which a value of the graph is wrong, and a text about
+/// the first wrong number. `None` if all values are right.
 fn first_wrong(
     subject: &Subject<'_>,
     run: &Run,
@@ -323,7 +329,8 @@ fn first_wrong(
         let Some(buffer) = written(plan, step).filter(|_| whole) else {
             continue;
         };
-        // Rows of the output are those of the scores' map, and complete after the last write.
+        // The scores buffer has the output in the rows of its map. The output is only complete
+        // after the last step that writes the buffer.
         let last = !plan.steps[i + 1..steps.end]
             .iter()
             .any(|later| written(plan, later) == Some(buffer));
@@ -357,8 +364,8 @@ fn first_wrong(
     lost
 }
 
-/// Returns the first wrong number of a value, given the rows of a column with their expected
-/// numbers.
+/// Returns a text about the first wrong number of a value, or `None`. `column` is a column of the
+/// buffer. `expected` gives rows of the column with their expected numbers.
 fn wrong_number<'a>(
     column: &[f64],
     expected: impl Iterator<Item = (usize, &'a f64)>,
@@ -376,7 +383,7 @@ fn wrong_number<'a>(
     })
 }
 
-/// Returns the map of the rows that a gather moves, or `None` if the step is no gather.
+/// Returns the map of the rows that a gather step moves. `None` if the step is no gather.
 fn gathered(step: &Step) -> Option<&Moved> {
     step.args.iter().find_map(|a| match a {
         Arg::Moved(moved) if step.operation == Operation::Gather => Some(moved),
@@ -384,8 +391,8 @@ fn gathered(step: &Step) -> Option<&Moved> {
     })
 }
 
-/// Returns the buffer of a step's result: the last one among its arguments that does not hold
-/// classes.
+/// Returns the buffer that a step writes its result to. It is the last buffer among the step's
+/// arguments that does not hold classes.
 fn written(plan: &Plan, step: &Step) -> Option<usize> {
     step.args.iter().rev().find_map(|a| match *a {
         Arg::Buffer(i) if plan.buffers[i].role != BufferRole::Classes => Some(i),

@@ -1,4 +1,4 @@
-//! Executes each operation of the registry in float64, as the kernel sources define it.
+//! Executes every operation of the kernel registry in float64, as the kernel sources define it.
 
 use super::call::{Axes, Call, DecodedGeometry};
 use super::memory::{Matrix, Memory, Span, UNTOUCHED};
@@ -15,25 +15,26 @@ use crate::ops::elements::linear;
 use crate::ops::products::{Panels, with_one};
 use crate::registry::{Covered, LeadingArgument, Library, Operation};
 
-/// Fills padding rows that a kernel's description leaves open. Results must not depend on it.
+/// The number that stands in padding rows whose content a kernel leaves open. Results must not
+/// depend on it.
 pub(super) const PADDING: f64 = 1234.5;
 
-/// The class of a record with a score that is not finite.
+/// The class that kernels give to a record whose scores are not all finite.
 const REFUSED: f64 = u32::MAX as f64;
 
-/// A simulated device that executes a plan for some records of a batch.
+/// A simulated device that executes the steps of a plan, for some records of a batch.
 pub(super) struct Machine<'p> {
     plan: &'p Plan,
     library: &'p Library,
     constants: &'p [Values],
-    /// The buffer of all constants, empty if no step uses it.
+    /// The bytes of the buffer that holds all constants. Empty if no step uses that buffer.
     all: Vec<u8>,
     memories: Vec<Memory>,
-    /// True if each hidden buffer has its own memory instead of a part of the arena.
+    /// True if each hidden buffer has its own memory. Otherwise hidden buffers share the arena.
     apart: bool,
-    /// The number of records of the batch.
+    /// The number of records in the batch.
     records: usize,
-    /// The columns of the records that are computed.
+    /// The columns (indices in the batch) of the records that are computed.
     columns: Vec<usize>,
 }
 
@@ -62,7 +63,8 @@ impl RowNumbers {
 }
 
 impl Layer {
-    /// Returns for each column the sums of products of all rows, over the terms in `range`.
+    /// Returns for each column the sum of products of every row. Only the terms in `range` are
+    /// added.
     fn sums(&self, columns: &[Vec<f64>], range: std::ops::Range<usize>) -> Vec<Vec<f64>> {
         let rows = self.weights.len() / self.depth.max(1);
         let part: Vec<f32>;
@@ -113,7 +115,7 @@ impl Layer {
 }
 
 impl<'p> Machine<'p> {
-    /// Returns a simulated device with nothing but constants in memory.
+    /// Returns a simulated device with the plan's constants. All other memory is still unwritten.
     pub(super) fn new(
         plan: &'p Plan,
         library: &'p Library,
@@ -130,7 +132,7 @@ impl<'p> Machine<'p> {
                 all[start..start + bytes.len()].copy_from_slice(&bytes);
             }
         }
-        // The host engine has an arena for each record.
+        // In the host engine each record is computed in its own arena.
         let arenas = if plan.engine == EngineKind::Host {
             columns.len()
         } else {
@@ -163,7 +165,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// Returns the cells of buffer `i` for each record.
+    /// Returns the cells that buffer `i` has for each computed record.
     fn spans(&self, i: usize) -> Result<Vec<Span>, String> {
         let (plan, host) = (self.plan, self.plan.engine == EngineKind::Host);
         let buffer = plan
@@ -208,7 +210,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// Returns buffer `i` in its declared layout.
+    /// Returns buffer `i` as a matrix in the layout that the plan declares.
     pub(super) fn declared(&self, i: usize) -> Result<Matrix, String> {
         let spans = self.spans(i)?;
         let buffer = &self.plan.buffers[i];
@@ -222,8 +224,8 @@ impl<'p> Machine<'p> {
         )
     }
 
-    /// Writes the values of the n-th computed record into the rows that the map of buffer `i`
-    /// gives. The other rows get [`PADDING`].
+    /// Writes a value of the n-th computed record into buffer `i`. The elements go to the rows that
+    /// the buffer's map gives, and all other rows get [`PADDING`].
     pub(super) fn put(&mut self, i: usize, n: usize, values: &[f64]) -> Result<(), String> {
         let (matrix, map) = (self.declared(i)?, self.plan.buffers[i].map);
         if map.len() != values.len() || map.end() > matrix.rows {
@@ -243,7 +245,8 @@ impl<'p> Machine<'p> {
         self.declared(i)?.read(&self.memories, n)
     }
 
-    /// Returns operand `name` as the kernel addresses it, with `rows` rows or all of them.
+    /// Returns the kernel's operand `name` as a matrix in the layout that the kernel assumes. It
+    /// has `rows` rows, or with `None` all rows of the buffer.
     fn matrix(&self, call: &Call<'_>, name: &str, rows: Option<usize>) -> Result<Matrix, String> {
         let Some((parameter, Arg::Buffer(i))) = call.operand(name) else {
             return Err(format!("operand {name} is no buffer"));
@@ -251,7 +254,8 @@ impl<'p> Machine<'p> {
         let spans = self.spans(i)?;
         let buffer = &self.plan.buffers[i];
         let entry = &call.kernel.restrictions;
-        // A fused summand and the buffer between layers have the layout of the result.
+        // A summand that the kernel adds, and the buffer between layers, have the layout of the
+        // result.
         let combined = matches!(call.step.operation, Operation::Combine | Operation::Product);
         let reads = name == "b" || name == "c" && combined;
         let of = if reads { &entry.b } else { &entry.r };
@@ -260,7 +264,7 @@ impl<'p> Machine<'p> {
         let layout = match fixed {
             _ if call.host => Layout::C,
             Some(layout) => layout,
-            // An element-wise kernel accepts any layout.
+            // An element-wise kernel works in any layout, so it uses the layout of the buffer.
             None if any && (entry.elementwise() || call.option("ALIKE").is_some()) => {
                 buffer.layout.clone()
             }
@@ -289,7 +293,7 @@ impl<'p> Machine<'p> {
         Matrix::new(&buffer.name, &layout, size, spans, step)
     }
 
-    /// Returns the rows of operand `name` for each computed record.
+    /// Returns all rows of operand `name` for each computed record.
     fn read(
         &self,
         call: &Call<'_>,
@@ -302,8 +306,8 @@ impl<'p> Machine<'p> {
             .collect()
     }
 
-    /// Writes the operand `r` with `rows` rows, or all of them. `result` sets the rows of each
-    /// record; rows that it leaves [`UNTOUCHED`] keep their old numbers.
+    /// Writes the kernel's result, operand `r`, with `rows` rows or all. For each computed record,
+    /// `result` sets the rows. Rows that it leaves [`UNTOUCHED`] keep their old numbers.
     fn write(
         &mut self,
         call: &Call<'_>,
@@ -319,12 +323,13 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// Returns true if the launch computes record `n`.
+    /// Returns true if the kernel launch computes the n-th of the computed records.
     fn reaches(&self, call: &Call<'_>, n: usize) -> bool {
         call.reaches(self.columns[n])
     }
 
-    /// Returns `count` numbers of constant `i`, the n-th at index `at(n)`.
+    /// Returns `count` numbers of constant `i`. Number n is read from index `at(n)` of the
+    /// constant.
     fn numbers(
         &self,
         i: usize,
@@ -356,7 +361,8 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Returns `rows` × `cols` weights in `layout`, row by row.
+    /// Returns the weights in the constant of operand `name` as a row-major matrix of `rows` ×
+    /// `cols`. The constant is in `layout`.
     fn weights(
         &self,
         call: &Call<'_>,
@@ -367,7 +373,7 @@ impl<'p> Machine<'p> {
         let Some((_, Arg::Constant(i))) = call.operand(name) else {
             return Err(format!("operand {name} is no constant"));
         };
-        // The constant has all rows of its last panel, also those behind the last row of the layer.
+        // The constant has all rows of its last panel, even rows behind the last row of the layer.
         let (granule, _) = layout.granularity();
         let padded = rows.next_multiple_of(granule);
         layout
@@ -413,7 +419,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Returns the weights, biases and scales of `rows` rows.
+    /// Returns the weights, biases and scales of the first `rows` rows of a layer.
     fn layer(
         &self,
         call: &Call<'_>,
@@ -428,7 +434,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Returns the layout in which the kernel reads its weights, operand `a`.
+    /// Returns the layout in which the kernel reads its weights, which are operand `a`.
     fn layout_of_weights(&self, call: &Call<'_>) -> Result<Layout, String> {
         let Some((parameter, Arg::Constant(i))) = call.operand("a") else {
             return Err("operand a is no constant".into());
@@ -436,7 +442,8 @@ impl<'p> Machine<'p> {
         let c = &self.plan.constants[i];
         let layout = call.kernel.layout(parameter);
         if call.host {
-            // A kernel of the host engine that reads panels accepts the constant's panel height.
+            // A kernel of the host engine that reads panels accepts panels of any height, so it
+            // uses the constant's height.
             return match (layout.panel_rows(), c.layout.panel_rows()) {
                 (Some(_), Some(rows)) => Ok(Layout::panels(rows)),
                 (None, _) => Ok(layout),
@@ -452,10 +459,11 @@ impl<'p> Machine<'p> {
         Ok(layout)
     }
 
-    /// Executes a step. Returns false if its result is not the whole value of its node.
+    /// Executes a step. Returns false if the step computes only a part of its node's value, such as
+    /// partial sums.
     ///
     /// # Errors
-    /// The kernel cannot work with its arguments.
+    /// The kernel cannot compute with its arguments.
     pub(super) fn run(&mut self, step: &'p crate::ir::plan::Step) -> Result<bool, String> {
         let call = Call::new(self.plan, self.library, step, self.records)?;
         self.apart(&call)?;
@@ -484,7 +492,8 @@ impl<'p> Machine<'p> {
         Ok(true)
     }
 
-    /// Refuses a step whose result overlaps an operand that other work-items may still read.
+    /// Returns an error if a step's result overlaps an operand in memory. Other work-items might
+    /// still read that operand.
     fn apart(&self, call: &Call<'_>) -> Result<(), String> {
         let buffer = |name: &str| match call.operand(name) {
             Some((_, Arg::Buffer(i))) => Some(i),
@@ -494,7 +503,7 @@ impl<'p> Machine<'p> {
             self.spans(i)
                 .map(|s| s.first().map_or((0, 0..0), |s| (s.memory, s.start..s.end)))
         };
-        // With a single layer the buffer between layers is not used.
+        // A network of a single layer does not use the buffer between layers.
         let single = call.number("LAYERS")? == Some(1);
         for name in ["r", "hidden"] {
             let others = ["b", "c", "hidden"]
@@ -516,8 +525,9 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// `kernels/matmul`, `kernels/affine`: sums of products. If no sums are split in parts, an
-    /// affine kernel also applies bias and activation, and the result is true: the value is whole.
+    /// Executes `kernels/matmul` and `kernels/affine`, which compute sums of products. An affine
+    /// kernel whose sums are not split into parts also applies bias and activation. Only then the
+    /// method returns true, because the value of the node is complete.
     fn product(&mut self, call: &Call<'_>) -> Result<bool, String> {
         let affine = call.step.operation == Operation::Affine;
         let Some((_, Arg::Constant(a))) = call.operand("a") else {
@@ -535,7 +545,7 @@ impl<'p> Machine<'p> {
         };
         let image = call.kernel.restrictions.a.as_ref().is_some_and(|o| o.image);
         let parts = call.parts(h);
-        // Weights in an image have all padded rows of the constant, and these decide their places.
+        // In an OpenCL image the places of weights depend on the number of padded rows.
         let high = if image { c.padded.0.max(h) } else { h };
         let mut weights = self.weights(call, "a", &layout, (high, l))?;
         weights.truncate(h * l);
@@ -547,7 +557,7 @@ impl<'p> Machine<'p> {
                 false => RowNumbers::default(),
             },
         };
-        // The host engine reads no padding rows.
+        // The host engine does not read padding rows of the operand.
         let terms = if call.host {
             self.plan.buffers[b].rows
         } else {
@@ -587,7 +597,7 @@ impl<'p> Machine<'p> {
         Ok(affine && parts == 1)
     }
 
-    /// `kernels/bias`: adds a number to each row in place.
+    /// Executes `kernels/bias`, which adds a number to each row in place.
     fn bias(&mut self, call: &Call<'_>) -> Result<(), String> {
         let columns = self.read(call, "r", call.size(LeadingArgument::Height))?;
         let rows = columns.first().map_or(0, Vec::len);
@@ -604,7 +614,8 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Returns the sums of `parts` partial results of `rows` rows each.
+    /// Adds up partial results. Each column has `parts` of them, one after the other, with `rows`
+    /// rows each.
     fn added(columns: &[Vec<f64>], parts: usize, rows: usize) -> Vec<Vec<f64>> {
         let sum = |x: &Vec<f64>, row: usize| (0..parts).map(|part| x[part * rows + row]).sum();
         columns
@@ -613,7 +624,7 @@ impl<'p> Machine<'p> {
             .collect()
     }
 
-    /// `kernels/reduce`: adds partial sums, then bias and activation.
+    /// Executes `kernels/reduce`, which adds partial sums and then applies bias and activation.
     fn reduce(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (parts, h) = (
             call.needed(LeadingArgument::Depth)?,
@@ -630,8 +641,8 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Writes the result of a layer with few outputs: weights `a2`, biases `bias2`, operand `x`, no
-    /// activation.
+    /// Computes an affine layer with few outputs and writes its result. It has weights `a2`, biases
+    /// `bias2`, the operand `x` and no activation.
     fn narrow(
         &mut self,
         call: &Call<'_>,
@@ -651,7 +662,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// `kernels/pair`: two affine layers with an activation between them.
+    /// Executes `kernels/pair`: two affine layers with an activation between them.
     fn pair(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (l, m, h) = (
             call.needed(LeadingArgument::Depth)?,
@@ -665,7 +676,8 @@ impl<'p> Machine<'p> {
         self.narrow(call, &middle, h, m)
     }
 
-    /// `kernels/reducepair`: adds partial sums, bias and activation, then computes a narrow layer.
+    /// Executes `kernels/reducepair`. It adds partial sums, applies bias and activation, and then
+    /// computes an affine layer with few outputs.
     fn reduce_pair(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (l, h, parts) = (
             call.needed(LeadingArgument::Depth)?,
@@ -681,7 +693,7 @@ impl<'p> Machine<'p> {
         self.narrow(call, &middle, h, l)
     }
 
-    /// Returns the number at `byte` of the buffer that holds all constants.
+    /// Returns the number that begins at byte `byte` of the buffer with all constants.
     fn number_of_all(&self, precision: Precision, byte: usize) -> Result<f32, String> {
         let bytes = self.all.get(byte..byte + precision.bytes());
         let bytes = bytes
@@ -694,8 +706,9 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Returns layer `n` of a kernel for the whole network. Options count rows and offsets in
-    /// fours, and the weights are in panels of `panel` rows.
+    /// Returns the constants of layer `n`, for a kernel that computes the whole network. The
+    /// kernel's options count rows and offsets in units of four. The weights are in panels of
+    /// `panel` rows.
     fn layer_of_all(&self, call: &Call<'_>, n: usize, panel: usize) -> Result<Layer, String> {
         let known = |letter: &str| call.known(&format!("{letter}{n}"));
         let (columns, terms, rows) = (known("L")?, known("K")?, 4 * known("Q")?);
@@ -740,7 +753,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Returns the activation of layer `n` of a kernel for the whole network.
+    /// Returns the activation of layer `n`, for a kernel that computes the whole network.
     fn activation_of_all(call: &Call<'_>, n: usize) -> Result<Activation, String> {
         let (code, name) = (call.known(&format!("ACT{n}"))?, format!("PARAMS{n}"));
         let text = call
@@ -762,12 +775,12 @@ impl<'p> Machine<'p> {
             .ok_or_else(|| format!("-DACT{n}={code} is no activation of the kernel"))
     }
 
-    /// `kernels/layers`: all layers and the arg-max in one launch.
+    /// Executes `kernels/layers`, which computes all layers and the arg-max in one launch.
     fn layers(&mut self, call: &Call<'_>) -> Result<(), String> {
         let (layers, classes) = (call.known("LAYERS")?, call.known("CLASSES")?);
         let (few, lanes) = (call.kernel.of_few(), 4);
-        // For full batches the option ROWS counts vectors of four records, of which each row of 16
-        // records has four. For few records it counts rows.
+        // For full batches the option ROWS counts vectors of four records. Records are in groups of
+        // 16, so each row of a group has four vectors. For few records ROWS counts rows.
         let unit = if few { 1 } else { lanes };
         let (hidden_rows, rows) = (call.known("HIDDEN")?, call.known("ROWS")? / unit);
         if few {
@@ -813,7 +826,7 @@ impl<'p> Machine<'p> {
                 }
                 continue;
             }
-            // The kernel for few records writes no padding rows.
+            // The kernel for few records does not write padding rows of the scores.
             let written = if few { count.min(rows) } else { count };
             self.write(call, Some(rows), |n, result| {
                 for (row, &x) in values[n][..written].iter().enumerate() {
@@ -834,7 +847,7 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// Checks the options of a kernel for few records against the plan.
+    /// Checks that the options of a whole-network kernel for few records agree with the plan.
     fn check_layers_of_few(&self, call: &Call<'_>, layers: usize) -> Result<(), String> {
         if call.known("LAST_LAYER")? + 1 != layers {
             return Err("-DLAST_LAYER is not the last layer".into());
@@ -845,8 +858,9 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// Writes the values between two layers into `hidden` from row `start` on. Then sets `columns`
-    /// to what the next layer reads there, which includes the rows behind these values.
+    /// Writes the values between two layers into the matrix `hidden`, from row `start` on. Then
+    /// reads `columns` back from there, as the next layer does. It also reads the rows behind these
+    /// values.
     fn between(
         &mut self,
         hidden: &Matrix,
@@ -865,7 +879,8 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// Writes a class for each record that the launch reaches.
+    /// Writes the class of each record that the kernel launch computes. `class(n)` returns the
+    /// class of the n-th computed record.
     fn write_classes(
         &mut self,
         call: &Call<'_>,
@@ -905,8 +920,8 @@ impl<'p> Machine<'p> {
         self.write_classes(call, &reached, |n| class(&columns[n][..rows]))
     }
 
-    /// Writes the pixels of the result. `value(n, pixel, o)` returns output `o` of a pixel of
-    /// record `n`. The other rows of a pixel get [`PADDING`].
+    /// Writes the pixels of an image as the kernel's result. `value(n, pixel, o)` returns output
+    /// `o` of a pixel of the n-th computed record. Padding rows of a pixel get [`PADDING`].
     fn write_image(
         &mut self,
         call: &Call<'_>,
@@ -922,8 +937,8 @@ impl<'p> Machine<'p> {
         self.write(call, call.size(LeadingArgument::Height), |n, result| {
             let rows = result.len();
             let pixels: Vec<usize> = (0..call.reached_pixels(columns[n], image.pixels())).collect();
-            // The sums of neighbouring pixels are adjacent in memory. Therefore each output is
-            // written for up to 16 pixels in turn.
+            // The callers store the sums of neighbouring pixels side by side. So each output is
+            // written for up to 16 pixels before the next output.
             for pixels in pixels.chunks(16) {
                 let first: Vec<usize> = pixels.iter().map(|&pixel| image.written(pixel)).collect();
                 if let Some(end) = first
@@ -1007,7 +1022,8 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Returns the layer of a depthwise convolution, and its sums for each record, pixel by pixel.
+    /// Returns the constants of a depthwise convolution, and its sums for each record. The sums are
+    /// stored pixel by pixel.
     fn depthwise_sums(
         &self,
         call: &Call<'_>,
@@ -1016,7 +1032,7 @@ impl<'p> Machine<'p> {
     ) -> Result<(Layer, Vec<Vec<f64>>), String> {
         let (outputs, pixels) = (image.outputs, image.pixels());
         let taps = image.window.y * image.window.x;
-        // The kernels read weights in whole vectors of rows.
+        // The kernels read whole vectors of rows of the weights, so the rows are rounded up.
         let weights = call.kernel.restrictions.a.as_ref();
         let align = weights.map_or(1, |a| a.row_align);
         let rows = if call.host {
@@ -1049,8 +1065,8 @@ impl<'p> Machine<'p> {
         Ok((layer, all))
     }
 
-    /// Returns the layer of a convolution in groups, and its sums for each record, output by
-    /// output.
+    /// Returns the constants of a convolution with groups, and its sums for each record. The sums
+    /// are stored output by output.
     fn grouped_sums(
         &self,
         call: &Call<'_>,
@@ -1100,8 +1116,8 @@ impl<'p> Machine<'p> {
             return Err(format!("reads row {end} of {}", columns[0].len()));
         }
         let (kind, activation) = (call.number("POOL")?.unwrap_or(0), call.activation());
-        // Counts the window elements along an axis that lie before the end of the image with its
-        // border.
+        // Counts the window's elements along an axis that are inside the image or its border. `all`
+        // is the size of the image with its border.
         let before = |at: usize, stride: usize, dilation: usize, size: usize, all: usize| {
             (0..size)
                 .filter(|k| at * stride + k * dilation < all)
@@ -1137,7 +1153,8 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Applies an activation in place. Element-wise kernels do so in any layout.
+    /// Executes a kernel that applies an activation in place. Element-wise kernels do so in any
+    /// layout.
     fn in_place(&mut self, call: &Call<'_>) -> Result<(), String> {
         let columns = self.read(call, "r", None)?;
         let matrix = self.matrix(call, "r", None)?;
@@ -1169,8 +1186,8 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// `kernels/scale`: multiplies each element by a factor and adds a summand, or multiplies
-    /// negative elements by a slope.
+    /// Executes `kernels/scale`. It multiplies each element by a factor and adds a summand, or it
+    /// multiplies negative elements by a slope (PReLU).
     fn scale(&mut self, call: &Call<'_>) -> Result<(), String> {
         let &[factors_of, summands_of] = &call.leading.moved[..] else {
             return Err("it takes two maps".into());
@@ -1178,7 +1195,7 @@ impl<'p> Machine<'p> {
         let rows = self.plan.buffers[buffer(call, "r")?].padded_rows;
         let h = call.size(LeadingArgument::Height).unwrap_or(rows);
         let columns = self.read(call, "b", call.size(LeadingArgument::Depth))?;
-        // A PReLU of the host engine has the same constant as `factors` and as `bias`.
+        // For a PReLU the host engine gets the same constant as `factors` and as `bias`.
         let slopes = match (call.host, call.operand("factors"), call.operand("bias")) {
             (true, Some((_, a)), Some((_, b))) => a == b,
             _ => call.option("PRELU").is_some(),
@@ -1425,7 +1442,7 @@ impl<'p> Machine<'p> {
     }
 }
 
-/// Returns the number of the buffer that is operand `name`.
+/// Returns the index of the buffer that is operand `name`.
 fn buffer(call: &Call<'_>, name: &str) -> Result<usize, String> {
     match call.operand(name) {
         Some((_, Arg::Buffer(i))) => Ok(i),
@@ -1433,7 +1450,7 @@ fn buffer(call: &Call<'_>, name: &str) -> Result<usize, String> {
     }
 }
 
-/// Writes `number` into `row` of a result. An error if there is no such row.
+/// Writes `number` into row `row` of a result. Returns an error if there is no such row.
 fn set(result: &mut [f64], row: usize, number: f64) -> Result<(), String> {
     let rows = result.len();
     let place = result
@@ -1443,7 +1460,7 @@ fn set(result: &mut [f64], row: usize, number: f64) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the number of rows that a gather moves or fills, if `arg` is its map.
+/// If `arg` describes copied rows, returns the number of rows that the step writes.
 fn moved_items(arg: &Arg) -> Option<usize> {
     if let Arg::Moved(moved) = arg {
         Some(moved.items())
@@ -1452,7 +1469,7 @@ fn moved_items(arg: &Arg) -> Option<usize> {
     }
 }
 
-/// Returns the class of scores as the kernels compute it.
+/// Returns the class that kernels compute from the scores of a record.
 fn class(scores: &[f64]) -> f64 {
     if scores.iter().all(|x| x.is_finite()) {
         argmax(scores).into()

@@ -1,4 +1,5 @@
-//! The judge accepts every plan of the library and finds changes to plans.
+//! Tests that the interpreter's check accepts every plan of the library, and finds changes in
+//! plans.
 
 use super::*;
 use crate::baked::{self, library};
@@ -18,7 +19,7 @@ use crate::planner::bind::fault::{self, Fault};
 use crate::registry::{EngineKind, Operation};
 use std::borrow::Cow;
 
-/// A network with its numbers and golden vectors.
+/// A network with the numbers of its arrays, and with golden vectors.
 struct Case {
     network: Network,
     tensors: Vec<Vec<f32>>,
@@ -59,7 +60,8 @@ impl Case {
         }
     }
 
-    /// Returns a case of a graph with random numbers in its arrays. A resampling has [`taps`].
+    /// Returns a case for a graph, with random numbers in its arrays. The array of a resampling has
+    /// the taps of [`taps`].
     fn of(graph: Graph, kind: Kind) -> Case {
         let mut b = EdgeGraph::new(graph.values[0].shape, 3);
         let mut numbers = |t: &Tensor| match t.role {
@@ -102,10 +104,10 @@ impl Case {
     }
 }
 
-/// The plan's own batch, a single record, and a number that no granule divides.
+/// The batch sizes to test: the plan's own, a single record, and a size that no granule divides.
 const BATCHES: [Option<usize>; 3] = [None, Some(1), Some(19)];
 
-/// Judges every plan of the library for a network.
+/// Checks the plans that all recipes of the library make for a network.
 fn judge_all(what: &str, b: EdgeGraph, turn: usize, batches: &[Option<usize>]) {
     let kind = if turn % 2 == 0 {
         Kind::Values
@@ -145,7 +147,8 @@ fn random_graphs_are_right_under_every_plan() {
     }
 }
 
-/// The layers include sizes that work-groups share, pairs, and networks for a single launch.
+/// The sizes include layers whose sums several work-groups share, pairs of layers in one launch,
+/// and whole networks in one launch.
 #[test]
 fn chains_of_layers_are_right_under_every_plan() {
     let sizes: [&[usize]; 5] = [
@@ -170,7 +173,7 @@ fn chains_of_layers_are_right_under_every_plan() {
             }
             b
         };
-        // This network is large.
+        // This network is large, so it is checked with fewer weight formats and batches.
         let (precisions, batches) = if turn == 1 {
             (2..3, &BATCHES[..1])
         } else {
@@ -184,7 +187,7 @@ fn chains_of_layers_are_right_under_every_plan() {
 
 const SHAPE: Shape = Shape { c: 3, h: 6, w: 8 };
 
-/// The taps of the resampling of [`images`], from 5 × 2 pixels to 4 × 3.
+/// Returns the taps of the resampling in [`images`], which turns 5 × 2 pixels into 4 × 3.
 fn taps() -> Taps {
     let axis = |places: &[&[(usize, f32)]]| -> Vec<Vec<Tap>> {
         let tap = |&(position, weight): &(usize, f32)| Tap { position, weight };
@@ -202,8 +205,8 @@ fn taps() -> Taps {
     }
 }
 
-/// Returns an image network with different strides in both directions, a scale with two arrays, a
-/// concatenation, a residual sum and a resampling.
+/// Returns an image network. It has different strides in both directions, a scale with two arrays,
+/// a concatenation, a residual sum and a resampling.
 fn images() -> Case {
     let mut graph = Graph::new(SHAPE);
     let mut window = Window {
@@ -271,7 +274,7 @@ fn images() -> Case {
     Case::of(graph, Kind::Values)
 }
 
-/// Returns a network of two layers that gives classes.
+/// Returns a network of two affine layers that predicts classes.
 fn layers() -> Case {
     let mut graph = Graph::new(Shape::vector(20));
     let arrays = [(Role::Weights, 30, 20), (Role::Biases, 30, 1)];
@@ -290,7 +293,7 @@ fn layers() -> Case {
     Case::of(graph, Kind::Classes)
 }
 
-/// Returns the first step of an operation.
+/// Returns the first step of the plan with this operation.
 fn step(plan: &mut Plan, operation: Operation) -> &mut Step {
     plan.steps
         .to_mut()
@@ -299,7 +302,7 @@ fn step(plan: &mut Plan, operation: Operation) -> &mut Step {
         .unwrap()
 }
 
-/// Changes the first argument that `change` accepts.
+/// Applies `change` to the arguments of a step in turn, until it accepts one and returns true.
 fn argument(step: &mut Step, change: impl Fn(&mut Arg) -> bool) {
     assert!(
         step.args.to_mut().iter_mut().any(change),
@@ -307,10 +310,11 @@ fn argument(step: &mut Step, change: impl Fn(&mut Arg) -> bool) {
     );
 }
 
-/// The name of a change, the change itself, and the words that the judge's message must contain.
+/// A change of a plan: its name, the change itself, and the words that the check's message must
+/// contain.
 type Change = (&'static str, fn(&mut Plan), &'static [&'static str]);
 
-/// Makes each change in the named plan and checks the message of the judge.
+/// Makes each change in the plan `name`, and tests that the check finds it with the right message.
 fn changed(case: &Case, name: &str, batch: Option<usize>, changes: &[Change]) {
     let right = case.plan(name, batch);
     case.judge(&right, &case.constants(&right)).unwrap();
@@ -344,7 +348,8 @@ fn geometry(step: &mut Step, change: impl Fn(&mut Geometry)) {
     });
 }
 
-/// Uses the map of the scale's first array for the second one, as an earlier planner did.
+/// Gives the second array of a scale the map of the first array. An earlier planner made this
+/// mistake.
 fn first_map_for_both(plan: &mut Plan) {
     let scale = step(plan, Operation::Scale);
     let mut maps: Vec<&mut Moved> = Vec::new();
@@ -355,7 +360,7 @@ fn first_map_for_both(plan: &mut Plan) {
     maps[1].from = maps[0].from;
 }
 
-/// Changes that apply to plans of the host engine and of devices.
+/// Changes of plans for image networks. They apply to the host engine and to OpenCL devices.
 const OF_IMAGES: [Change; 10] = [
     (
         "one map for both arrays",
@@ -461,7 +466,8 @@ fn changed_steps_of_images_are_found() {
     }
 }
 
-/// A kernel for the whole network gets wrong offsets, sizes or activations for its layers.
+/// The check finds wrong offsets, sizes or activations of layers, for a kernel that computes the
+/// whole network.
 #[test]
 fn changed_places_of_constants_are_found() {
     fn options(plan: &mut Plan) -> &mut LayersOptions {
@@ -512,7 +518,8 @@ fn changed_places_of_constants_are_found() {
     let case = layers();
     let mut plan = case.plan("mali-midgard", Some(24));
     let right = plan.clone();
-    // The seventh row then has no class. Only a golden vector of that class shows the mistake.
+    // With this change the seventh score gets no class. The check finds it only if a golden vector
+    // has that class.
     changes[5].1(&mut plan);
     let sevenths = case
         .scores
@@ -525,7 +532,7 @@ fn changed_places_of_constants_are_found() {
     );
 }
 
-/// Constants are packed in another layout or order than the plan declares.
+/// The check finds constants that are packed in another layout or order than the plan declares.
 #[test]
 fn changed_constants_are_found() {
     let case = images();
@@ -536,14 +543,15 @@ fn changed_constants_are_found() {
             let mut constants = case.constants(&plan);
             let mut other = c.clone();
             match (c.role, c.placing) {
-                // The columns follow the elements instead of the rows.
+                // The columns of the weights are in the order of the value's elements, not of its
+                // rows.
                 (Role::Weights, Placing::Columns(_)) => other.placing = Placing::Plain,
                 (Role::Weights, _) if c.layout != Layout::R => other.layout = Layout::R,
                 _ => {}
             }
             constants[i] = pack(&other);
             if let (true, Values::F32(numbers)) = (other == *c, &mut constants[i]) {
-                // A position is no weight, so taps are moved whole.
+                // A tap has a position and a weight, so both are moved together.
                 let by = if c.role == Role::Taps { 2 } else { 1 };
                 numbers.to_mut().rotate_right(by);
             }
@@ -571,7 +579,8 @@ fn node_name(case: &Case, node: usize) -> &str {
     &case.network.graph.nodes[node].name
 }
 
-/// A wrong scale of weights stored as bytes changes the output of its row.
+/// The scale of a row of byte weights affects only that row's output. The check finds a wrong scale
+/// there.
 #[test]
 fn changed_scales_are_found() {
     for plan in ["host", "mali-midgard", "nvidia-mma", "cpu-simd"] {
@@ -594,14 +603,15 @@ fn changed_scales_are_found() {
         let Values::F32(numbers) = &mut constants[scales] else {
             panic!("floats")
         };
-        // Biases and scales alternate in panels of 16 rows. This number is the scale of row 17.
+        // A constant with biases and scales has panels of 16 rows: 16 biases, then 16 scales. This
+        // number is the scale of row 17.
         numbers.to_mut()[32 + 16 + 1] *= 1.25;
         let said = case.judge(&plan, &constants).unwrap_err();
         assert!(said.contains("number 17 of value affine[0]"), "{said}");
     }
 }
 
-/// Faults in binding arguments and work-items are found under every plan for devices.
+/// The check finds wrong arguments and wrong work-items in every plan for OpenCL devices.
 #[test]
 fn mistakes_in_binding_are_found() {
     let mut found = [0; 2];
@@ -624,7 +634,8 @@ fn mistakes_in_binding_are_found() {
                             "{said}"
                         );
                     }
-                    // The missing work-items compute only padding rows, which no step reads.
+                    // The check may pass if the missing work-items compute only padding rows, which
+                    // no step reads.
                     Ok(()) => assert_eq!(made, Fault::Short, "{}", recipe.name),
                 }
             }
@@ -633,7 +644,7 @@ fn mistakes_in_binding_are_found() {
     assert!(found[0] > 35 && found[1] > 8, "{found:?}");
 }
 
-/// Steps for few records and the last record of each batch are judged.
+/// The check includes the steps for few records, and the last record of each batch.
 #[test]
 fn steps_for_few_records_are_judged() {
     let case = images();
@@ -663,7 +674,8 @@ fn steps_for_few_records_are_judged() {
     changed(&case, "mali-midgard", Some(40), &changes);
 }
 
-/// A large network gets one record for each variant of its plan, a small one several.
+/// A large network is checked with one record for each variant of its plan, a small network with
+/// several.
 #[test]
 fn records_are_as_many_as_they_may_cost() {
     let case = images();
@@ -688,7 +700,7 @@ fn records_are_as_many_as_they_may_cost() {
     assert_eq!(runs(&host, 1000), [run(1, &[0], false), run(1, &[0], true)]);
 }
 
-/// Returns replacements for an argument, each with the name of the change.
+/// Returns other arguments to replace `arg` with, and the kind of each change.
 fn others(plan: &Plan, arg: Arg) -> Vec<(&'static str, Arg)> {
     let indices = |n: usize, own: usize| (0..n).filter(move |&other| other != own);
     match arg {
@@ -769,9 +781,9 @@ fn others(plan: &Plan, arg: Arg) -> Vec<(&'static str, Arg)> {
     }
 }
 
-/// Changes every argument of every step under every plan. The judge finds each change, except of
-/// arguments that the kernel does not use. Examples are the width of a matrix with contiguous
-/// columns, and parameters of an activation that has none.
+/// Changes every argument of every step in every plan. The check finds each change, unless the
+/// kernel does not use the argument. Examples are the width of a matrix with contiguous columns, or
+/// parameters of an activation that has none.
 #[test]
 fn every_argument_of_a_step_counts() {
     let (mut tried, mut passed) = (0, Vec::new());
@@ -803,7 +815,7 @@ fn every_argument_of_a_step_counts() {
         let host = recipe.engine == EngineKind::Host;
         let harmless = match what {
             "pair" => step.activation.parameters() == [0.0; 2],
-            // The constant fills only padding rows.
+            // The number that a gather kernel fills in goes only to padding rows.
             "scalar" => step.operation == Operation::Gather,
             "geometry" => matches!(
                 step.operation,
@@ -811,7 +823,7 @@ fn every_argument_of_a_step_counts() {
             ),
             "moved" => step.operation == Operation::Scale,
             "size" => true,
-            // Buffers of the host's arena may have the same offset.
+            // Two buffers in the arena of the host engine may have the same offset.
             "buffer" => host,
             _ => false,
         };

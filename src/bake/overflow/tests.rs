@@ -40,7 +40,7 @@ fn constants(layers: &[&[&[f32]]]) -> Vec<Vec<f32>> {
         .collect()
 }
 
-/// A record that overflows, and its effect.
+/// A record that overflows, and its effect on the sums of the network.
 #[derive(Debug, PartialEq)]
 struct Found {
     record: Vec<f32>,
@@ -85,7 +85,7 @@ fn a_record_overflows_where_only_the_activation_shows_it() {
 
 #[test]
 fn deeper_layers_are_reached_through_relu_only() {
-    // The first layer cannot overflow.
+    // The first layer cannot overflow, because its weights are small.
     let w = constants(&[
         &[&[0.3, 0.3], &[0.4, -0.4]],
         &[&[-4.0, 1.0], &[0.5, 0.5]],
@@ -109,7 +109,7 @@ fn none_where_none_can_overflow_and_a_plain_one_where_it_shows_anyway() {
         found(&network(&[(1, 2), (1, 1)], Activation::Relu), &small),
         []
     );
-    // Only the scores overflow.
+    // In this network only the scores can overflow, so activations cannot hide the overflow.
     let n = network(&[(1, 2), (1, 1)], Activation::Relu);
     let records = found(&n, &constants(&[&[&[0.5, 0.4]], &[&[3.0]]]));
     assert_eq!(records.len(), 1);
@@ -120,7 +120,7 @@ fn none_where_none_can_overflow_and_a_plain_one_where_it_shows_anyway() {
             by_activation_only: false
         }
     );
-    // The scaling of the input is part of the network.
+    // The search includes the scaling of the input. It decides if this network can overflow.
     for (scale, some) in [(1e-3, false), (1e3, true)] {
         let transform = Transform::ScaleOffset {
             scale: vec![scale].into(),
@@ -136,8 +136,9 @@ fn none_where_none_can_overflow_and_a_plain_one_where_it_shows_anyway() {
     }
 }
 
-/// A random chain of layers with ordinary weights, after the passes. Images get a convolution or
-/// two first; one as large as the image becomes an affine layer.
+/// Returns a random chain of layers with weights of usual size, after the passes. If `images` is
+/// true, it begins with one or two convolutions. A convolution as large as the image becomes an
+/// affine layer.
 fn ordinary(random: &mut Random, images: bool) -> (Network, Vec<Vec<f32>>) {
     let size = 1 + random.below(6);
     let input = if images {
@@ -218,7 +219,8 @@ fn ordinary(random: &mut Random, images: bool) -> (Network, Vec<Vec<f32>>) {
     (network, tensors)
 }
 
-/// An engine that gives ordinary answers where records overflow, as a device without infinities.
+/// An engine that answers with ordinary scores where records overflow, like a device without
+/// infinities.
 struct Forgets {
     engine: HostEngine,
     scores: Vec<f32>,
@@ -253,7 +255,8 @@ impl Engine for Forgets {
     }
 }
 
-/// True if some sum leaves the range of f32, added from the first term on or `backwards`.
+/// Returns true if a sum leaves the range of f32. The terms are added from the first on, or with
+/// `backwards` from the last on.
 fn leaves_the_range(layers: &[ChainLayer<'_>], raw: &[f32], backwards: bool) -> bool {
     let mut values = raw.to_vec();
     for layer in layers {
@@ -285,8 +288,9 @@ fn leaves_the_range(layers: &[ChainLayer<'_>], raw: &[f32], backwards: bool) -> 
     false
 }
 
-/// Networks pass their own self-test. One with a record that overflows fails it on a device that
-/// loses the overflow. Returns the number of such networks.
+/// Checks that random networks pass their own self-test. A network with a record that overflows
+/// must fail it on a device that loses the overflow. Returns the number of networks with such a
+/// record.
 fn self_tests(seed: u64, count: usize) -> usize {
     let (mut random, mut with) = (Random::new(seed), 0);
     for n in 0..count {
@@ -347,7 +351,7 @@ fn self_tests(seed: u64, count: usize) -> usize {
     with
 }
 
-/// Records up to the given size do not overflow, whatever their signs.
+/// Inputs whose size is at most the result of `reach` cause no overflow, whatever their signs.
 #[test]
 fn sums_stay_in_range_up_to_the_size_that_is_given() {
     for (weights, expected) in [
@@ -360,7 +364,7 @@ fn sums_stay_in_range_up_to_the_size_that_is_given() {
         let n = network(&[(1, 2)], Activation::Relu);
         assert_eq!(reach(&n, &tensors), expected, "{weights:?}");
     }
-    // Two layers, a bias, a scaling of the input.
+    // The next networks have two layers, a bias, or a scaling of the input.
     let n = network(&[(1, 1), (1, 1)], Activation::Relu);
     assert_eq!(reach(&n, &constants(&[&[&[1e20]], &[&[1e15]]])), 3300.0);
     let mut biased = constants(&[&[&[1.0]]]);
@@ -378,7 +382,7 @@ fn sums_stay_in_range_up_to_the_size_that_is_given() {
         ..network(&[(1, 1)], Activation::Relu)
     };
     assert_eq!(reach(&n, &constants(&[&[&[1e30]]])), 3.3e11);
-    // Sums that overflow for any input.
+    // In this network a sum overflows for any input, so no bound is known.
     let mut never = constants(&[&[&[1.0, 1.0]]]);
     never[0] = vec![f32::MAX, f32::MAX];
     never[1] = vec![f32::MAX];
@@ -402,7 +406,7 @@ fn sums_stay_in_range_up_to_the_size_that_is_given() {
     assert!(some > 100, "{some}");
 }
 
-/// A resampling grows values by the sum of its weights' magnitudes.
+/// A resampling can increase the size of its operand by the factor Σ |weight|.
 #[test]
 fn sums_of_resamplings_stay_in_range() {
     let taps = |all: &[f32]| -> Vec<Vec<Tap>> {
@@ -424,14 +428,15 @@ fn sums_of_resamplings_stay_in_range() {
         transform: Transform::Identity,
         ..crate::baked::network().clone()
     };
-    // The largest sum is four times as large as the inputs.
+    // The largest sum is four times as large as the inputs: 2 · (1.5 + 0.5).
     assert_eq!(reach(&n, &tensors), 8.2e37);
     assert_eq!(partial(&n, &tensors, &[8e37; 4]), None);
     let PartialSum { node, .. } = partial(&n, &tensors, &[9e37; 4]).unwrap();
     assert_eq!(node, "resized");
 }
 
-/// The terms of a product of two values grow with both.
+/// Each term of a product of two values is the product of two inputs, so its size grows with the
+/// square of the inputs.
 #[test]
 fn sums_of_products_stay_in_range() {
     let mut draft = Draft::new(Shape { c: 2, h: 2, w: 3 });
@@ -443,14 +448,15 @@ fn sums_of_products_stay_in_range() {
         transform: Transform::Identity,
         ..crate::baked::network().clone()
     };
-    // Three squares of 1.04e19, and 3 % for rounding.
+    // The sum of three squares of 1.04e19, increased by 3 % for rounding, reaches the limit of f32.
     assert_eq!(reach(&n, &[]), 1.0e19);
     assert_eq!(partial(&n, &[], &[1e19; 12]), None);
     let PartialSum { node, .. } = partial(&n, &[], &[1.1e19; 12]).unwrap();
     assert_eq!(node, "scores");
 }
 
-/// A small sum of large terms overflows in some orders.
+/// A sum that is small in the end overflows on the way if its terms are large and are added in some
+/// order.
 #[test]
 fn sums_that_overflow_on_the_way_are_found() {
     let n = network(&[(1, 2), (1, 1)], Activation::Relu);

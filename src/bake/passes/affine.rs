@@ -1,10 +1,10 @@
-//! Convolutions that are affine layers.
+//! Turns convolutions that have a single position into affine layers.
 
 use crate::bake::draft::{Array, Draft};
 use crate::ir::op::Op;
 
-/// Makes an affine layer of a convolution of one group whose result is one pixel, unless that takes
-/// more weights.
+/// Turns a convolution with one group and a result of one pixel into an affine layer, unless the
+/// affine layer needs more weights.
 pub(super) fn of_convolution(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = &draft.graph.nodes[i];

@@ -1,11 +1,12 @@
-//! Borders in front of a window, as part of the window.
+//! Joins padding with the window of the convolution or pooling that reads it.
 
 use super::identities::not_negative;
 use crate::bake::draft::Draft;
 use crate::ir::op::{Border, Float, Op, Pool, Window};
 
-/// Moves an element-wise function in front of a border of infinities that it makes finite, as ReLU
-/// does with −∞. Engines take an infinity that an activation reads for an overflow.
+/// Swaps a padding with infinite numbers and an element-wise function that makes them finite, as
+/// ReLU does with −∞. Otherwise the function would read infinities, which engines take for an
+/// overflow.
 pub(super) fn finite(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let pad = draft.graph.nodes[i].clone();
@@ -35,7 +36,7 @@ pub(super) fn finite(draft: &mut Draft) -> bool {
     false
 }
 
-/// Joins a border with the convolution or pooling that reads it, where the result stays the same.
+/// Joins a padding with the convolution or pooling that reads it, if the result does not change.
 pub(super) fn join(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = &draft.graph.nodes[i];
@@ -71,7 +72,7 @@ pub(super) fn join(draft: &mut Draft) -> bool {
                 kind: Pool::PaddedMean,
                 window: with(window),
             },
-            // A pooling without a border of its own counts the whole padding, as `PaddedMean` does.
+            // Mean pooling without a border counts all padding elements, as `PaddedMean` does.
             Op::Pool {
                 kind: Pool::Mean,
                 window,
@@ -79,7 +80,7 @@ pub(super) fn join(draft: &mut Draft) -> bool {
                 kind: Pool::PaddedMean,
                 window: with(window),
             },
-            // No element is below such a border, so it never changes the maximum.
+            // No image element is below such padding, so it never changes the maximum.
             Op::Pool {
                 kind: Pool::Max,
                 window,
@@ -96,7 +97,7 @@ pub(super) fn join(draft: &mut Draft) -> bool {
             .iter()
             .map(|&t| (draft.graph.tensors[t].rows, draft.graph.tensors[t].cols))
             .collect();
-        // The border stays a node if joining changes the number of windows or leaves one empty.
+        // The padding stays if joining changes the number of windows or leaves one empty.
         if op.shape(&[draft.shape(from)], &sizes) != Ok(draft.shape(node.output)) {
             continue;
         }

@@ -1,22 +1,23 @@
-//! Products of a value with a function of itself, as exporters write SiLU, GELU, hard swish and
-//! Mish.
+//! Joins the product of a value and a function of the same value into one activation. Exporters
+//! write SiLU, GELU, hard swish and Mish as such products.
 
 use super::scaling::scale_arrays;
 use crate::bake::draft::Draft;
 use crate::ir::graph::Node;
 use crate::ir::op::{Activation, Arithmetic, Math, Op};
 
-/// A function of a value x that is multiplied by x: the product is factor · activation(x).
+/// A gate is a function of a value x that is multiplied by x. The product is factor ·
+/// activation(x).
 struct Gate {
     x: usize,
     activation: Activation,
     factor: f64,
-    /// The node that computes the gate's value.
+    /// The node that computes the value of the gate, which is its last node.
     last: usize,
 }
 
-/// Replaces the product of a value and a gate of itself by one activation. A scaling follows if the
-/// factor of the gate is not 1.
+/// Replaces the product of a value and its gate by one activation. A scaling follows if the factor
+/// of the gate is not 1.
 pub(super) fn join(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = &draft.graph.nodes[i];
@@ -33,8 +34,8 @@ pub(super) fn join(draft: &mut Draft) -> bool {
         let last = if gate.factor == 1.0 {
             i
         } else {
-            // The product's node becomes the scaling by the factor, and the gate's last node the
-            // activation.
+            // The node of the product becomes the scaling by the factor. The last node of the gate
+            // becomes the activation.
             let (factors, summands) = (vec![gate.factor; shape.len()], vec![0.0; shape.len()]);
             draft.change(i, Op::Scale, scale_arrays(factors, summands, shape));
             draft.graph.nodes.to_mut()[i].inputs = vec![value].into();
@@ -47,8 +48,8 @@ pub(super) fn join(draft: &mut Draft) -> bool {
     false
 }
 
-/// Returns the gate that computes `value`, if its argument is `x`, or `x` is a multiple of its
-/// argument.
+/// Returns the gate that computes `value`, if the argument of the gate is `x`. Also returns it if
+/// `x` is a multiple of the argument.
 fn gate_of(draft: &Draft, x: usize, value: usize) -> Option<Gate> {
     let gate = gate(draft, value)?;
     if gate.x == x {
@@ -68,7 +69,7 @@ fn gate(draft: &Draft, value: usize) -> Option<Gate> {
     let last = draft.graph.producer(value)?;
     let node = &draft.graph.nodes[last];
     let from = node.inputs[0];
-    // The node that computes the value `from`, if nothing else reads that value.
+    // Returns the node that computes the value `from`, if no other node reads that value.
     let before = || {
         draft.graph.only_consumer(from)?;
         draft.producer(from)
@@ -95,7 +96,8 @@ fn gate(draft: &Draft, value: usize) -> Option<Gate> {
         Op::Scale => {
             let (factor, summand) = uniform(draft, node)?;
             match summand == factor {
-                // f + f · erf(x / √2) is 2 f Φ(x).
+                // If summand and factor are both f, the gate is f + f · erf(x / √2), which is 2 f
+                // Φ(x).
                 true => {
                     let is = |n: &&Node| n.op == Op::Activation(Activation::Math(Math::Erf));
                     (
@@ -120,7 +122,7 @@ fn gate(draft: &Draft, value: usize) -> Option<Gate> {
     })
 }
 
-/// Returns the value x, if the operand of `node` is x / √2 and nothing else reads that operand.
+/// Returns the value x if the operand of `node` is x / √2 and no other node reads that operand.
 fn root_of_two(draft: &Draft, node: &Node) -> Option<usize> {
     let from = node.inputs[0];
     draft.graph.only_consumer(from)?;
@@ -130,14 +132,15 @@ fn root_of_two(draft: &Draft, node: &Node) -> Option<usize> {
     is.then_some(scale.inputs[0])
 }
 
-/// True if x · min(max(factor · x + summand, 0), 1) is hard swish, up to the rounding of a file's
-/// numbers to f32.
+/// Returns true if x · min(max(factor · x + summand, 0), 1) is the hard swish. Allows for numbers
+/// that the model file has rounded to f32.
 fn is_hard_swish(factor: f64, summand: f64) -> bool {
     let near = |a: f64, b: f64| (a - b).abs() <= 1e-7 * b;
     near(factor, 1.0 / 6.0) && near(summand, 0.5)
 }
 
-/// Returns factor and summand of a scaling, if they are the same for all elements.
+/// Returns the factor and the summand of a scaling. `None` if they are not the same for all
+/// elements, or if the node is no scaling.
 fn uniform(draft: &Draft, node: &Node) -> Option<(f64, f64)> {
     if node.op != Op::Scale {
         return None;

@@ -1,11 +1,11 @@
-//! Convolutions in groups of channels.
+//! Turns convolutions with several groups of channels into convolutions with one group.
 
 use crate::bake::draft::{Array, Draft};
 use crate::ir::op::Op;
 
-/// Turns a convolution with several groups into one with a single group, by weights of 0 between
-/// the groups. Kernels support one group, and depthwise convolutions: groups of one channel and one
-/// output.
+/// Turns a convolution with several groups into one with a single group, whose weights are 0
+/// between channels of different groups. Kernels support only one group, or depthwise convolutions.
+/// There each group has one input channel and one output.
 pub(super) fn dense(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = &draft.graph.nodes[i];

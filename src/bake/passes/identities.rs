@@ -1,10 +1,10 @@
-//! Nodes that change nothing, and transpositions and reshapes that cancel each other.
+//! Removes nodes that change nothing, and transpositions and reshapes that cancel each other.
 
 use crate::bake::draft::Draft;
 use crate::ir::graph::{Node, Shape};
 use crate::ir::op::{Activation, Axis, Op, Padding, Pool, Window};
 
-/// Removes a node whose output is its input.
+/// Removes one node whose result equals its operand.
 pub(super) fn remove(draft: &mut Draft) -> bool {
     let same = |n: &&Node| {
         let (from, to) = (draft.shape(n.inputs[0]), draft.shape(n.output));
@@ -16,7 +16,8 @@ pub(super) fn remove(draft: &mut Draft) -> bool {
                 Op::Transpose(axes) => keeps(from, axes),
                 Op::Pool { window, .. } => window == Window::of((1, 1)),
                 Op::Resample { taps, .. } => {
-                    // Each row and column has one tap: itself, with weight 1.
+                    // Every row and column has a single tap: the same row or column of the operand,
+                    // with weight 1.
                     let places = (0..from.h).chain(0..from.w);
                     let own = |(tap, at): (&[f64], usize)| *tap == [at as f64, 1.0];
                     let array = draft.arrays(n)[0];
@@ -44,7 +45,8 @@ pub(super) fn remove(draft: &mut Draft) -> bool {
     true
 }
 
-/// True if a transposition keeps the order of the elements: it moves axes of size 1 only.
+/// Returns true if a transposition does not change the order of the elements, because it moves only
+/// axes of size 1.
 fn keeps(shape: Shape, axes: [Axis; 3]) -> bool {
     let long: Vec<usize> = axes
         .into_iter()
@@ -54,9 +56,9 @@ fn keeps(shape: Shape, axes: [Axis; 3]) -> bool {
     long.is_sorted()
 }
 
-/// Lets a node read the input of a reshape or transposition in front of it. A reshape or an affine
-/// layer skips a reshape. A transposition is joined with a transposition in front, and an affine
-/// layer permutes the columns of its weights instead.
+/// Lets a node skip the reshape or transposition in front of it and read its input directly.
+/// Reshapes and affine layers skip a reshape. Two transpositions are joined into one. An affine
+/// layer skips a transposition by permuting the columns of its weights.
 pub(super) fn reroute(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = draft.graph.nodes[i].clone();
@@ -68,7 +70,8 @@ pub(super) fn reroute(draft: &mut Draft) -> bool {
             (Op::Reshape(_) | Op::Affine, Op::Reshape(_)) => {
                 draft.graph.nodes.to_mut()[i].inputs = vec![from].into();
             }
-            // A transposition that keeps the order of the elements is a reshape.
+            // A transposition that keeps the order of the elements is only a reshape, so the affine
+            // layer can skip it.
             (_, Op::Transpose(axes)) if keeps(draft.shape(from), axes) && node.op == Op::Affine => {
                 draft.graph.nodes.to_mut()[i].inputs = vec![from].into();
             }
@@ -95,8 +98,8 @@ pub(super) fn reroute(draft: &mut Draft) -> bool {
     false
 }
 
-/// Moves a transposition behind the element-wise node that alone reads it. There it may be joined
-/// with another transposition or with weights.
+/// Moves a transposition behind the element-wise node that reads it, if no other node reads it.
+/// There other passes may join it with another transposition or with weights.
 pub(super) fn sink(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let node = draft.graph.nodes[i].clone();
@@ -111,7 +114,7 @@ pub(super) fn sink(draft: &mut Draft) -> bool {
         match reader.op {
             Op::Activation(_) => {}
             Op::Scale => {
-                // Factors and summands are permuted, too.
+                // The factors and summands of the scaling are permuted as the elements are.
                 let turned = |numbers: Vec<f64>| {
                     let mut result = vec![0.0; numbers.len()];
                     numbers
@@ -135,8 +138,8 @@ pub(super) fn sink(draft: &mut Draft) -> bool {
     false
 }
 
-/// Finds an element in the input of a transposition from shape `from` to shape `to`. Returns its
-/// index there. Its index in the result is `k`.
+/// Finds where a transposition from shape `from` to shape `to` takes an element from. `k` is the
+/// index of the element in the result. Returns its index in the operand.
 fn source(from: Shape, to: Shape, axes: [Axis; 3], k: usize) -> usize {
     let at = [k / (to.h * to.w), k / to.w % to.h, k % to.w];
     let mut element = [0; 3];
@@ -146,7 +149,7 @@ fn source(from: Shape, to: Shape, axes: [Axis; 3], k: usize) -> usize {
     from.index(element[0], element[1], element[2])
 }
 
-/// True if the node that computes a value allows no element below 0.
+/// Returns true if no element of `value` can be below 0, judging by the node that computes it.
 pub(super) fn not_negative(draft: &Draft, value: usize) -> bool {
     let Some(node) = draft.producer(value) else {
         return false;

@@ -1,7 +1,8 @@
-//! Passes: changes of a draft that keep its results. All front ends share them.
+//! Passes over a draft: each changes the graph, but not the results of the network. All front ends
+//! share them.
 //!
-//! Each pass looks for one place where it applies and changes it. The passes are tried in turn
-//! until none applies.
+//! Each pass finds one place where it applies and changes the draft there. All passes are tried in
+//! turn until none applies.
 
 mod affine;
 mod borders;
@@ -13,8 +14,8 @@ pub(crate) mod scaling;
 use super::draft::Draft;
 use crate::ir::network::{InputOrder, Transform};
 
-/// Runs all passes except [`scaling::fold`]. Returns the changed draft, and `transform` followed by
-/// the scalings of the input that were taken out of the draft.
+/// Runs all passes except [`scaling::fold`]. Returns the changed draft and a transform. It is
+/// `transform` followed by the input scalings that the passes have removed from the draft.
 pub(crate) fn run(
     draft: Draft,
     mut transform: Transform,

@@ -1,19 +1,20 @@
-//! Moves scalings into the weights around them. A scaling of the input moves into the reading of
-//! records, or into the first layer.
+//! Moves scalings (x · factor + summand) into the weights of neighbouring layers. A scaling of the
+//! network's input moves into the reading of records or into the first layer.
 
 use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Node, Role, Shape};
 use crate::ir::network::{InputOrder, Transform};
 use crate::ir::op::{Activation, Border, Op};
 
-/// The largest error that folding the input scaling may add, relative to the magnitude of the first
-/// layer. Later layers whose sums cancel can make it 50 times as large before a score is wrong.
+/// The largest error that folding the input scaling into the first layer may add, relative to the
+/// size of the layer's results. Later layers whose sums cancel can increase the error 50 times
+/// before a score is wrong.
 pub(crate) const FOLD_BOUND: f64 = 2e-6;
 
-/// The largest summand that becomes part of reading a record.
+/// The largest summand of a scaling that may move into the reading of records.
 const LARGEST_SUMMAND: f64 = 1e30;
 
-/// True if all numbers are in the range of f32.
+/// Returns true if all numbers are finite after rounding to f32.
 fn finite(numbers: &[f64]) -> bool {
     numbers.iter().all(|&v| (v as f32).is_finite())
 }
@@ -25,9 +26,9 @@ struct Linear {
     summand: f64,
 }
 
-/// True if the result of a node is rounded to whole numbers. Then a scaling in front of the
-/// rounding stays as it is: moved into weights, it would be rounded to other floats, and some
-/// numbers to others.
+/// Returns true if the result of a node is rounded to whole numbers. A scaling in front of the
+/// rounding is then not moved into weights. There it would give slightly different floats, some of
+/// which would be rounded to other whole numbers.
 fn becomes_whole(draft: &Draft, node: &Node) -> bool {
     let rounds = |op: Op| matches!(op, Op::Activation(Activation::Math(f)) if f.rounds());
     let mut readers = draft
@@ -38,7 +39,8 @@ fn becomes_whole(draft: &Draft, node: &Node) -> bool {
     readers.any(|n| rounds(n.op))
 }
 
-/// The scaling of each element by a node that may move. `None` for other nodes.
+/// Returns the scaling that a `Scale` node applies to each element. `None` for other nodes, and for
+/// a scaling that must not move.
 fn linear_of(draft: &Draft, node: &Node) -> Option<Vec<Linear>> {
     (node.op == Op::Scale && !becomes_whole(draft, node)).then(|| {
         draft
@@ -50,8 +52,9 @@ fn linear_of(draft: &Draft, node: &Node) -> Option<Vec<Linear>> {
     })
 }
 
-/// Removes a scaling of the input from the draft, so that it is done in float64 while records are
-/// read. Returns it, with `transform` in front of it.
+/// Removes a scaling of the network's input from the draft. The program then computes it in float64
+/// while it reads records. Returns `transform` followed by this scaling. `None` if there is no such
+/// scaling.
 pub(super) fn lift(
     draft: &mut Draft,
     order: InputOrder,
@@ -60,8 +63,8 @@ pub(super) fn lift(
     let input = draft.graph.inputs[0];
     let node = &draft.graph.nodes[draft.graph.only_consumer(input)?];
     let linear = linear_of(draft, node)?;
-    // A factor of 0 makes the input constant and cannot be inverted. A summand as large as a mask's
-    // swallows the digits of the input.
+    // A factor of 0 would make the input constant, and cannot be inverted. A very large summand, as
+    // in masks, would erase all digits of the input.
     if linear.iter().any(|l| {
         l.factor == 0.0 || !(1.0 / l.factor).is_finite() || l.summand.abs() > LARGEST_SUMMAND
     }) {
@@ -106,7 +109,7 @@ pub(super) fn lift(
     Some(lifted)
 }
 
-/// Joins two scalings, one behind the other.
+/// Joins two scalings in succession into one.
 pub(super) fn merge(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let first = draft.graph.nodes[i].clone();
@@ -140,7 +143,7 @@ pub(super) fn merge(draft: &mut Draft) -> bool {
     false
 }
 
-/// The arrays of a scaling, from a factor and a summand for each element.
+/// Returns the arrays of a `Scale` node, from a factor and a summand for each element.
 pub(crate) fn scale_arrays(factors: Vec<f64>, summands: Vec<f64>, shape: Shape) -> Vec<Array> {
     let dims = [shape.c, shape.h, shape.w];
     vec![
@@ -149,7 +152,8 @@ pub(crate) fn scale_arrays(factors: Vec<f64>, summands: Vec<f64>, shape: Shape) 
     ]
 }
 
-/// Folds a scaling of channels into the rows of the weights before it, and into the biases.
+/// Folds a scaling by channel into the layer in front of it: into the rows of its weights, and into
+/// its biases.
 pub(super) fn behind(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let layer = draft.graph.nodes[i].clone();
@@ -195,8 +199,8 @@ pub(super) fn behind(draft: &mut Draft) -> bool {
     false
 }
 
-/// Folds a scaling into the layer that alone reads it: into the columns of its weights, and into
-/// its biases.
+/// Folds a scaling into the layer behind it, if no other node reads the scaling. It goes into the
+/// columns of the layer's weights, and into its biases.
 pub(super) fn before(draft: &mut Draft) -> bool {
     for i in 0..draft.graph.nodes.len() {
         let scale = draft.graph.nodes[i].clone();
@@ -222,13 +226,14 @@ pub(super) fn before(draft: &mut Draft) -> bool {
     false
 }
 
-/// Folds the input scaling z = x·f + s into the first layer where that costs no precision:
-/// W'ᵢ = Wᵢ·fᵢ, b' = b + Σ Wᵢ·sᵢ. Returns the scaling that is left, and true if it was folded.
+/// Folds the input scaling z = x·f + s into the first layer, if that loses no precision: W'ᵢ =
+/// Wᵢ·fᵢ, b' = b + Σ Wᵢ·sᵢ. Returns the scaling that the program still has to compute, and true if
+/// it was folded.
 ///
 /// Rounding W', b' and the sum to f32 loses 2⁻²³·(Σ|W'ᵢ|·|xᵢ| + |b'|), and |xᵢ| ≤ (1 + |sᵢ|)/|fᵢ|
-/// for |zᵢ| ≤ 1. Relative to the magnitude of the layer, Σ|Wᵢ| + |b|, this must stay under
-/// [`FOLD_BOUND`]. Inputs far from zero are not folded: for a barometer at 101325 ± 300 Pa, x·f and
-/// s cancel, and the fold would lose three digits.
+/// for |zᵢ| ≤ 1. This error, relative to the size of the layer's results, Σ|Wᵢ| + |b|, must stay
+/// below [`FOLD_BOUND`]. Inputs far from zero are not folded. For a barometer at 101325 ± 300 Pa,
+/// x·f and s cancel, and folding would lose three digits.
 pub(crate) fn fold(
     draft: &mut Draft,
     order: InputOrder,
@@ -236,7 +241,7 @@ pub(crate) fn fold(
 ) -> (Transform, bool) {
     let input = draft.graph.inputs[0];
     let shape = draft.shape(input);
-    // One layer with weights must be the only reader of the input.
+    // Folding requires that a single layer with weights reads the input, and no other node does.
     let first = draft.graph.only_consumer(input);
     let (Some(i), false) = (first, transform == Transform::Identity) else {
         return (transform, false);
@@ -258,26 +263,28 @@ pub(crate) fn fold(
     (Transform::Identity, true)
 }
 
-/// The arrays of a layer with a scaling folded in.
+/// The arrays of a layer after a scaling was folded into them.
 struct Folded {
     weights: Vec<f64>,
     biases: Vec<f64>,
 }
 
-/// Folds a scaling of each input element into the layer of node `i`. `None` for other nodes, and
-/// where digits would be lost.
+/// Folds a scaling of each input element into the layer of node `i`, and returns the new arrays.
+/// `None` if the node is no such layer, or if folding would lose digits.
 fn folded(draft: &Draft, i: usize, linear: &[Linear]) -> Option<Folded> {
     let node = &draft.graph.nodes[i];
     let shape = draft.shape(node.inputs[0]);
     let &[w, b] = &*node.tensors else { return None };
     let (rows, columns) = (draft.graph.tensors[w].rows, draft.graph.tensors[w].cols);
-    // For a row of the weights, the scaling of the element that each column multiplies.
+    // For each row of the weights, returns the scalings of the elements that its columns are
+    // multiplied by.
     let of_row: Box<dyn Fn(usize) -> Vec<Linear>> = match node.op {
         Op::Affine => Box::new(|_| linear.to_vec()),
         Op::Convolution { window, groups } => {
             let pixels = shape.h * shape.w;
             let equal = |c: &[Linear]| c.iter().all(|l| *l == c[0]);
-            // A border of zeros stays zero only if nothing is added.
+            // Border elements are 0 and are not scaled. This is only right if the scaling adds
+            // nothing.
             let added = linear.iter().any(|l| l.summand != 0.0);
             let border = window.border != Border::default() && added;
             if border || !linear.chunks(pixels).all(equal) {
@@ -310,8 +317,8 @@ fn folded(draft: &Draft, i: usize, linear: &[Linear]) -> Option<Folded> {
             return None;
         }
     }
-    // A factor so small that a weight leaves the normal range of f32 loses digits too. (Weights
-    // that training has driven to nothing, 1e-30 and less, lose nothing that matters.)
+    // A factor may be so small that a weight becomes subnormal in f32 and loses digits. Weights
+    // that training has reduced to 1e-30 or less do not matter.
     let lost =
         |(&w, &before): (&f64, &f64)| (w as f32).abs() < f32::MIN_POSITIVE && before.abs() > 1e-30;
     if weights.iter().zip(&draft.numbers[w]).any(lost) || !finite(&weights) || !finite(&biases) {

@@ -1,4 +1,5 @@
-//! The changes of the passes, and the places that they must leave alone. Results stay the same.
+//! Tests of what the passes change and what they must leave alone. The results of the graph stay
+//! the same.
 
 use crate::bake::draft::{Array, Draft};
 use crate::ir::graph::{Role, Shape};
@@ -7,7 +8,7 @@ use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Math, Op, Paddi
 use crate::ir::taps::{Tap, Taps};
 use crate::ops::random::Random;
 
-/// Builds a draft. A node reads the last value unless it names others.
+/// Builds a draft node by node. A node reads the last value, unless others are named for it.
 struct Chain {
     draft: Draft,
     random: Random,
@@ -71,7 +72,8 @@ impl Chain {
         self
     }
 
-    /// Runs the passes. Returns the operations that are left, and fails if results change.
+    /// Runs the passes, and fails if they change the results. Returns the remaining operations and
+    /// the scaling of the input.
     fn passed(mut self) -> (String, Transform) {
         let input: Vec<f64> = self.numbers(self.draft.shape(0).len());
         let before = self
@@ -161,7 +163,8 @@ fn factors_go_into_the_weights_around_them() {
         image().scale(true).conv(6, 2, padded(3, 0)).ops(),
         "relu convolution"
     );
-    // A border of zeros would lack the summand. A factor alone does not change it.
+    // If a scaling adds something, it cannot be folded into a convolution with a border, because
+    // border elements must stay 0. A scaling that only multiplies can be folded.
     assert_eq!(
         image().scale(true).conv(3, 1, padded(3, 1)).ops(),
         "relu scale convolution"
@@ -173,7 +176,8 @@ fn factors_go_into_the_weights_around_them() {
     assert_eq!(image().scale(true).affine(3).ops(), "relu affine");
 }
 
-/// A border of −∞ that a ReLU makes 0 is no overflow. A border that stays infinite is one.
+/// If a ReLU turns a padding of −∞ into 0, the passes avoid the infinity. A padding that stays
+/// infinite is left alone.
 #[test]
 fn no_activation_reads_a_border_of_infinities() {
     let image = || Chain::new(IMAGE).then(TANH);
@@ -218,7 +222,7 @@ fn factors_stay_where_another_reads_what_they_are_of() {
     c = c.scale(true);
     c.push(Op::Combine(Arithmetic::Add), &[c.last, conv], Vec::new());
     assert_eq!(c.ops(), "relu convolution scale add");
-    // A value that goes out is no different.
+    // The convolution's value must stay if it is an output of the network.
     let mut c = Chain::new(IMAGE).then(RELU).conv(4, 1, padded(3, 1));
     let conv = c.last;
     c = c.scale(true);
@@ -239,7 +243,7 @@ fn factors_of_the_input_are_the_readers() {
     assert!(
         matches!(transform, Transform::ScaleOffset { scale, .. } if scale.len() == IMAGE.len())
     );
-    // A factor of 0 cannot be undone.
+    // A scaling with the factor 0 stays in the graph, because the program could not invert it.
     let mut c = Chain::new(Shape::vector(2)).scale(true);
     c.draft.numbers[0][1] = 0.0;
     let (ops, transform) = c.then(RELU).passed();
@@ -251,8 +255,8 @@ fn factors_of_the_input_are_the_readers() {
 
 #[test]
 fn factors_that_make_no_numbers_of_weights_stay() {
-    // The product 1e30·1e30 is out of the range of f32; tanh keeps it in range. Each array in turn:
-    // factors, summands, weights, biases.
+    // In turn, two arrays have the number 1e30, so that folding would multiply them to 1e60, which
+    // is out of the range of f32. The tanh keeps the results small.
     let fill = |c: &mut Chain, tensors: [usize; 2]| {
         tensors.iter().for_each(|&t| c.draft.numbers[t].fill(1e30));
     };
@@ -281,7 +285,8 @@ fn factors_that_make_no_numbers_of_weights_stay() {
     }
 }
 
-/// A resampling that reads every pixel at its own place is no node, and any other is.
+/// A resampling in which every pixel reads only its own place with weight 1 is removed. Other
+/// resamplings stay.
 #[test]
 fn resamplings_of_each_pixel_alone_are_removed() {
     let axis = |positions: Vec<usize>, weight: f32| -> Vec<Vec<Tap>> {
@@ -301,7 +306,7 @@ fn resamplings_of_each_pixel_alone_are_removed() {
     assert_eq!(ops(vec![0], 1.0), "tanh resample");
 }
 
-/// A draft has no taps outside of the image.
+/// A resampling whose tap is outside of the image cannot be added to a draft.
 #[test]
 fn resamplings_outside_of_the_image_are_refused() {
     let (op, array) = Taps {
@@ -363,7 +368,7 @@ fn borders_join_windows_that_see_the_same() {
             .ops(),
         "tanh average_pool"
     );
-    // A window without an element of the image.
+    // Joining would make a window that has no element of the image, so the padding stays.
     assert_eq!(
         image()
             .then(pad(0.0))
@@ -371,7 +376,8 @@ fn borders_join_windows_that_see_the_same() {
             .ops(),
         "tanh pad average_pool"
     );
-    // The mean leaves out its own border, but not the joined one.
+    // The mean pooling does not count its own border, but would have to count the joined padding.
+    // So the padding stays.
     assert_eq!(
         image()
             .then(pad(0.0))
@@ -389,7 +395,7 @@ fn borders_join_windows_that_see_the_same() {
         image().then(RELU).then(pad(0.0)).then(max).ops(),
         "tanh relu max_pool"
     );
-    // A window inside the border.
+    // Here a window is completely inside the padding, so joining is not possible.
     assert_eq!(
         image()
             .then(RELU)
@@ -462,12 +468,13 @@ fn moves_cancel_or_become_orders_of_weights() {
 
 #[test]
 fn convolutions_with_one_place_are_affine_layers() {
-    // Two places stay a convolution.
+    // Each affine layer has one position, so none of them is changed.
     assert_eq!(
         Chain::new(Shape::vector(3)).affine(30).affine(3).ops(),
         "affine affine"
     );
-    // One place, whole image or a part of it, with a border.
+    // A convolution with one position becomes an affine layer. Its window may cover the whole
+    // image, or a part of the image together with a border.
     let whole = Window::of((6, 5));
     assert_eq!(
         Chain::new(IMAGE).conv(3, 1, whole).then(RELU).ops(),
@@ -485,7 +492,8 @@ fn convolutions_with_one_place_are_affine_layers() {
             .ops(),
         "affine relu"
     );
-    // Most of the image is outside the window.
+    // This window covers one pixel, and most of the image is outside. An affine layer would need
+    // more weights, so it stays a convolution.
     let part = Window {
         stride: (9, 9),
         ..Window::of((1, 1))
@@ -502,7 +510,8 @@ fn what_nothing_reads_is_left_out() {
     assert_eq!(c.ops(), "relu");
 }
 
-/// Products of a value and a function of itself become one activation.
+/// The function that GELU gates contain. The passes join a value times such a gate into one
+/// activation.
 const ERF: Op = Op::Activation(Activation::Math(Math::Erf));
 
 #[test]
@@ -559,7 +568,7 @@ fn a_product_with_its_gate_is_an_activation() {
             assert_eq!(chain.ops(), format!("convolution {expected}"));
         }
     }
-    // Something else reads the gate.
+    // Another node reads the gate, so the product is not joined.
     let mut chain = Chain::new(IMAGE).then(sigmoid);
     let gate = chain.last;
     chain.push(Op::Combine(Arithmetic::Multiply), &[0, gate], Vec::new());

@@ -1,18 +1,20 @@
-//! Golden vectors of a quantized network.
+//! The golden vectors of a network that the build has quantized.
 
 use crate::bake::golden::{self, GoldenVectors};
 use crate::ir::graph::Tensors;
 use crate::ir::network::Network;
 use crate::ir::op::{Activation, Math, Op, Pool};
 
-/// The error of a number in f32 in front of a rounding, as a share of the largest such number of
-/// its value. It is eight times the error of one operation.
+/// The largest error that f32 may cause in a number that is then rounded to a whole number. It is a
+/// share of the largest such number of the value, and eight times the error of one operation.
 const MARGIN: f64 = 1.0 / (1u64 << 21) as f64;
 
-/// Computes the scores of the golden vectors anew. If none were given, they are some of `records`.
+/// Computes the scores of the golden vectors anew. If the user gave no golden vectors, some of
+/// `records` become the golden vectors.
 ///
-/// Engines may differ in the last digit of a float, and a rounding behind it may make that a whole
-/// step. So vectors with such a number are left out, unless fewer than two remain.
+/// Engines may differ in the last digit of a float. If the float is then rounded to a whole number,
+/// this may change the result by a whole step. So vectors with a float close to such a tie are left
+/// out, unless fewer than two vectors would remain.
 pub(super) fn of_records(
     golden: &mut GoldenVectors,
     network: &Network,
@@ -36,11 +38,11 @@ pub(super) fn of_records(
     golden.scores = golden::scores_of(network, tensors, &golden.inputs);
 }
 
-/// Returns an entry for each value. True if all engines give the same floats.
+/// Returns, for each value of the graph, true if all engines compute exactly the same floats.
 fn exact(network: &Network) -> Vec<bool> {
     let graph = &network.graph;
     let mut exact = vec![false; graph.values.len()];
-    // True for values of whole numbers.
+    // For each value of the graph, true if all its elements are whole numbers.
     let mut whole = exact.clone();
     exact[graph.inputs[0]] = true;
     for node in graph.nodes.iter() {
@@ -54,7 +56,8 @@ fn exact(network: &Network) -> Vec<bool> {
             _ => false,
         };
         let layer = matches!(node.op, Op::Affine | Op::Convolution { .. });
-        // Without a summand, all engines round the product to the same float.
+        // A scaling counts as exact, because its summand is 0. All engines round the product to the
+        // same float.
         exact[node.output] = match node.op {
             Op::Scale => all(&exact),
             _ if layer => all(&whole),
@@ -66,8 +69,8 @@ fn exact(network: &Network) -> Vec<bool> {
     exact
 }
 
-/// True if no number in front of a rounding is so close to a half that an engine may round it in
-/// the other direction.
+/// Returns true if every number that is rounded to a whole number is far enough from a tie (n +
+/// 0.5). Otherwise two engines may round it in different directions.
 fn is_sure(network: &Network, tensors: &Tensors, exact: &[bool], record: &[f32]) -> bool {
     let graph = &network.graph;
     let rounds = |value: usize| {

@@ -1,10 +1,11 @@
-//! The 8-bit integers of a value: their scale and their limits, chosen from samples.
+//! The 8-bit integers that represent a value of the graph: their scale and their limits, chosen
+//! from sample numbers.
 
 use crate::ops::random::Random;
 use libm::rint;
 
-/// The whole numbers that stand for a value. The number n stands for n · scale. A stored 8-bit
-/// integer would be n and the zero point, which is −128 − low.
+/// The whole numbers, from `low` to `high`, that represent real numbers. The whole number n
+/// represents n · scale. A stored 8-bit integer would be n plus the zero point −128 − low.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Grid {
     pub(super) scale: f32,
@@ -12,23 +13,24 @@ pub(super) struct Grid {
     pub(super) high: i32,
 }
 
-/// The steps between the smallest and the largest 8-bit integer.
+/// The number of steps from the smallest to the largest 8-bit integer.
 const STEPS: i32 = 255;
 
 impl Grid {
-    /// Returns the factor from a real number to its whole number.
+    /// Returns the factor that turns a real number into its whole number: 1 / scale.
     pub(super) fn factor(self) -> f32 {
         1.0 / self.scale
     }
 
-    /// Returns the whole number nearest to `x`, of two the even one. All engines compute the
-    /// product as a float.
+    /// Returns the whole number that represents `x`: x / scale, rounded to nearest (ties to even)
+    /// and clamped to the limits. The product is rounded to f32 first, as in all engines.
     pub(super) fn whole(self, x: f64) -> f64 {
         let product = (x * f64::from(self.factor())) as f32;
         rint(product.into()).clamp(self.low.into(), self.high.into())
     }
 
-    /// Returns the grid without the numbers that a limit of real numbers cuts off.
+    /// Returns the grid limited to the whole numbers that represent real numbers from `low` to
+    /// `high`.
     pub(super) fn limited(self, low: f32, high: f32) -> Grid {
         let most = f64::from(self.high);
         let least = self.whole(low.into()).min(most);
@@ -40,21 +42,22 @@ impl Grid {
     }
 }
 
-/// Numbers of a value over the records.
+/// Sample numbers of one value of the graph, collected over the calibration records.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples {
-    /// The limits of all numbers, 0 among them.
+    /// The smallest of 0 and all numbers seen. `high` is the largest of 0 and all numbers seen.
     low: f64,
     high: f64,
-    /// Some of the numbers.
+    /// A random selection of the numbers seen.
     some: Vec<f64>,
 }
 
-/// The numbers of a value that are kept.
+/// The number of sample numbers that are kept for each value of the graph, about.
 const KEPT: usize = 1 << 14;
 
 impl Samples {
-    /// Adds the numbers of one of `records` records.
+    /// Adds the numbers that the value has in one record. `records` is the number of calibration
+    /// records.
     pub(super) fn add(&mut self, numbers: &[f64], records: usize, random: &mut Random) {
         for &x in numbers {
             self.low = self.low.min(x);
@@ -70,8 +73,9 @@ impl Samples {
         }
     }
 
-    /// Returns the grid with the least sum of squared errors. A range that cuts off the largest
-    /// numbers has smaller steps for the others. Ranges go down to an eighth of all.
+    /// Returns the grid with the smallest sum of squared errors over the samples. A range that cuts
+    /// off the largest numbers rounds the others in smaller steps. The ranges that are tried go
+    /// from the whole range down to an eighth of it.
     pub(super) fn grid(&self) -> Grid {
         let width = self.high - self.low;
         let of_share = |share: f64| {

@@ -1,4 +1,4 @@
-//! A layer on 8-bit integers.
+//! A layer that computes with 8-bit integers, and its error compared with the layer of floats.
 
 use super::grid::Grid;
 use crate::bake::rounding::Columns;
@@ -7,37 +7,42 @@ use crate::ir::op::Op;
 use crate::ir::scale;
 use crate::ops::evaluate::Computed;
 
-/// An affine layer or a convolution whose input, weights and biases are whole numbers.
+/// An affine layer or a convolution with whole numbers as input, weights and biases.
 #[derive(Clone, Debug)]
 pub(super) struct Layer {
-    /// The whole numbers of the input.
+    /// The grid of whole numbers that represent the layer's input.
     pub(super) grid: Grid,
-    /// Whole numbers from −127 to 127.
+    /// The weights as whole numbers from −127 to 127, row by row.
     pub(super) weights: Vec<f32>,
-    /// The layer's biases in units of the sums. They are rounded when the layer is stored.
+    /// The biases, in units of the layer's integer sums. They are rounded to whole numbers only
+    /// when the layer is written.'s integer sums. They are rounded to whole numbers only when the
+    /// layer is written.
     biases: Vec<f64>,
-    /// The real number that 1 in the sums of a row stands for.
+    /// For each row, the real number that the integer sum 1 represents.
     pub(super) units: Vec<f64>,
     errors: Errors,
 }
 
-/// The differences of a quantized layer's sums from the sums of floats.
+/// The differences between the sums of a quantized layer, as real numbers, and those of the layer
+/// of floats.
 #[derive(Clone, Debug, Default)]
 struct Errors {
-    /// The sum of each row's differences.
+    /// For each row, the sum of all differences.
     sums: Vec<f64>,
-    /// The number of differences of each row.
+    /// The number of differences that were added for each row.
     count: f64,
     squares: f64,
-    /// The sum of the squares of the floats.
+    /// The sum of the squares of the sums that the layer of floats computes.
     of: f64,
 }
 
-/// The largest bias in units of the sums. It leaves digits to the products.
+/// The largest size of a bias, in units of the integer sums. Floats hold whole numbers exactly up
+/// to 2^24, so this leaves room for the products.
 const MOST_BIAS: f64 = (1 << 22) as f64;
 
 impl Layer {
-    /// Quantizes a layer of these weights and biases. `columns` has the sizes of its inputs.
+    /// Quantizes a layer with the given float weights and biases. `columns` has the mean sizes of
+    /// the layer's inputs.
     pub(super) fn new(grid: Grid, weights: &[f32], biases: &[f32], columns: &Columns) -> Layer {
         let rows = biases.len();
         let (mut numbers, mut units) = (Vec::with_capacity(weights.len()), Vec::new());
@@ -47,7 +52,8 @@ impl Layer {
             scale::round(&mut rounded, &columns.of_row(i, rows));
             let least = f64::from(bias).abs() / MOST_BIAS / f64::from(grid.scale);
             let own = scale::of_row(&rounded);
-            // Weights that are tiny beside the bias get fewer digits.
+            // Weights that are tiny compared with the row's bias are rounded more coarsely, so that
+            // the bias stays small enough.
             let step = if f64::from(own) < least {
                 least as f32
             } else {
@@ -74,12 +80,13 @@ impl Layer {
         }
     }
 
-    /// Returns the biases as whole numbers.
+    /// Returns the biases rounded to whole numbers, in units of the integer sums.
     pub(super) fn biases(&self) -> Vec<f64> {
         self.biases.iter().map(|&b| libm::rint(b)).collect()
     }
 
-    /// Compares the layer's sums with those of floats, for one record.
+    /// Computes one record with the quantized layer, and adds the differences from the sums of
+    /// floats to the layer's errors.
     pub(super) fn compare(&mut self, op: Op, computed: &Computed<'_>, shape: Shape) {
         let (input, of_input) = computed.operands[0];
         let whole: Vec<f64> = input.iter().map(|&x| self.grid.whole(x)).collect();
@@ -97,8 +104,9 @@ impl Layer {
         errors.count += pixels as f64;
     }
 
-    /// Takes the mean differences of [`Layer::compare`] out of the biases. Returns the size of the
-    /// differences that are left, as a share of the size of the sums (root mean square).
+    /// Subtracts each row's mean difference, which [`Layer::compare`] has collected, from the row's
+    /// bias. Returns the remaining error as a share of the size of the float sums (root mean
+    /// square).
     pub(super) fn correct(&mut self) -> f64 {
         let none = Errors {
             sums: vec![0.0; self.units.len()],

@@ -1,15 +1,15 @@
-//! Quantization of a network of floats: layers compute on 8-bit integers, as those of a model that
-//! its framework has quantized.
+//! Quantizes a network of floats. Afterwards its layers compute with 8-bit integers, as in a model
+//! that its framework has quantized.
 //!
-//! It is a pass over the draft, behind all other passes. There, batch norms and scalings are part
-//! of the weights, and one pass serves all front ends. A hook in the front ends' builder would
-//! quantize layers before the passes have changed them. A quantized model file would need a writer
-//! for each format.
+//! Quantization is a pass over the draft, and runs after all other passes. By then batch norms and
+//! scalings are part of the weights, and the pass works for the models of all front ends. If front
+//! ends quantized instead, later passes would change quantized layers. Writing a quantized model
+//! file would need a writer for each format.
 //!
-//! Records of the user give the range of each value that a layer reads. Weights get a scale for
-//! each row, and the mean error of each row's sums is taken out of its bias. Everything between the
-//! layers stays in floats. The result has the form that the front ends give to models of integers,
-//! so the engines know it already.
+//! The user gives calibration records, from which the range of each layer's input is measured. Each
+//! row of weights gets its own scale. The mean error of each row's sums is subtracted from the
+//! row's bias. Everything between the layers is computed in floats. The result looks like an
+//! integer model that a front end has read, so engines need nothing new.
 
 mod golden;
 mod grid;
@@ -35,20 +35,22 @@ use layer::Layer;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The effect of quantizing a network.
+/// The effect that quantization has on a network.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Quantized {
-    /// The number of quantized layers.
+    /// The number of layers that were quantized.
     layers: usize,
-    /// The number of records that were computed.
+    /// The number of calibration records that were computed and compared.
     records: usize,
-    /// The records whose class or labels change. `None` for networks of values.
+    /// The calibration records whose predicted class or labels change. `None` for networks that
+    /// predict no class or labels.
     classes: Option<ClassChanges>,
-    /// The change of the scores as a share of their spread (root mean square).
+    /// The root mean square change of the scores, divided by their spread over the records.
     scores: f64,
-    /// The layers that stay in floats.
+    /// The names of the layers that could be quantized, but stay in floats.
     floats: Vec<String>,
-    /// The layers with the largest errors, and these errors as shares of the layers' sums.
+    /// The names of the quantized layers with the largest errors. Each error is a share of the size
+    /// of the layer's sums.
     costly: Vec<(String, f64)>,
 }
 
@@ -73,19 +75,20 @@ impl fmt::Display for Quantized {
     }
 }
 
-/// The settings of a quantization.
+/// The user's settings for a quantization.
 pub(super) struct Request {
-    /// The file of records.
+    /// The file with the calibration records.
     file: PathBuf,
-    /// The setting or the key that names the file.
+    /// The setting or the JSON key that names the file, for messages.
     place: String,
     names: Names,
-    /// The percentage of classes that may change.
+    /// The percentage of calibration records whose predicted class may change.
     changes: f64,
 }
 
 impl Request {
-    /// `None` if neither the settings nor the key `quantize` of `o` asks for a quantization.
+    /// Reads the settings. `None` if neither the settings nor the key `quantize` of `o` asks for a
+    /// quantization.
     pub(super) fn new(
         settings: &Settings,
         folder: &Path,
@@ -108,46 +111,48 @@ impl Request {
     }
 }
 
-/// The least number of records. One of them is the percentage that may change.
+/// The least number of calibration records. With 100 of them, one record is 1 %, the share of
+/// classes that may change by default.
 const LEAST: usize = 100;
 
-/// The largest number of operations for the scores of all records in floats. It takes about a
-/// minute.
+/// The most floating-point operations for computing the scores of all calibration records in
+/// floats. They take about a minute.
 const BUDGET: u64 = 1 << 36;
 
-/// The number of records that are computed whatever they cost.
+/// The number of calibration records that are computed even if they exceed the budget.
 const ALWAYS: usize = 200;
 
-/// The number of records whose sums are compared for the biases.
+/// The number of calibration records with which the biases are corrected.
 const COMPARED: usize = 64;
 
-/// The number of layers that a report names.
+/// The number of layers with large errors that a report names.
 const NAMED: usize = 3;
 
-/// The largest change of the scores of a network of values, as a share of their spread.
+/// For a network without classes or labels, the largest allowed change of the scores, as a share of
+/// their spread.
 const MOST_CHANGE: f64 = 0.1;
 
-/// A network of floats.
+/// The network of floats that is to be quantized.
 #[derive(Clone, Copy)]
 pub(super) struct Floats<'f> {
     pub(super) network: &'f Network,
-    /// The numbers of its arrays.
+    /// The numbers of the network's constant arrays.
     pub(super) tensors: &'f Tensors,
-    /// The network's graph.
+    /// The network's graph as a draft, with its numbers in float64.
     pub(super) draft: &'f Draft,
 }
 
-/// A quantized network.
+/// A network after quantization.
 pub(super) struct Made {
     pub(super) network: Network,
     pub(super) tensors: Tensors,
     pub(super) report: Quantized,
 }
 
-/// Quantizes a network, and computes the golden scores anew. Records of the file become golden
-/// vectors, if the network has none of its own.
+/// Quantizes a network, and computes the golden scores anew. If the user gave no golden vectors,
+/// some of the calibration records become the golden vectors.
 ///
-/// `None` after a mistake.
+/// Returns `None` after a mistake, which is reported.
 pub(super) fn run(
     request: &Request,
     of: Floats<'_>,
@@ -177,7 +182,8 @@ pub(super) fn run(
     Some(made)
 }
 
-/// Returns `count` records of `raw`, which are spread evenly, or all if there are fewer.
+/// Returns `count` of the records in `raw`, evenly spaced, or all records if there are no more than
+/// `count`.
 fn some(raw: &[f32], width: usize, count: usize) -> Vec<f32> {
     let records = raw.len() / width;
     let count = count.min(records);
@@ -188,24 +194,24 @@ fn some(raw: &[f32], width: usize, count: usize) -> Vec<f32> {
         .collect()
 }
 
-/// A network of floats, and records to quantize it with.
+/// A network of floats, with the calibration records to quantize it with.
 struct Calibration<'c> {
     of: Floats<'c>,
     records: &'c [f32],
 }
 
-/// A quantized network that may be chosen.
+/// A quantized network that is used if the others that were tried are worse.
 struct Candidate {
     network: Network,
     tensors: Tensors,
-    /// The nodes of the layers that stay in floats.
+    /// The nodes of the layers that could be quantized, but stay in floats.
     floats: Vec<usize>,
     difference: Difference,
 }
 
 impl Calibration<'_> {
-    /// Quantizes the layers. If more classes change than the request allows, the last layer, the
-    /// first one, or both stay in floats.
+    /// Quantizes the layers of the network. If more predicted classes change than the request
+    /// allows, the last layer, then the first layer, then both stay in floats.
     fn quantized(&self, request: &Request) -> Result<Made, String> {
         let graph = &self.of.draft.graph;
         let rounds = |op: Op| matches!(op, Op::Activation(Activation::Math(f)) if f.rounds());
@@ -268,15 +274,15 @@ impl Calibration<'_> {
         }
     }
 
-    /// True if node `i` has weights.
+    /// Returns true if the first constant array of node `i` has the role of weights.
     fn has_weights(&self, i: usize) -> bool {
         let graph = &self.of.draft.graph;
         let first = graph.nodes[i].tensors.first();
         first.is_some_and(|&t| graph.tensors[t].role == Role::Weights)
     }
 
-    /// True if node `i` is a layer that is quantized. Depthwise convolutions stay in floats: no
-    /// engine computes them faster on integers, and they lose most by rounded values.
+    /// Returns true if node `i` is a layer that can be quantized. Depthwise convolutions stay in
+    /// floats. No engine computes them faster with integers, and rounding hurts them most.
     fn quantizes(&self, i: usize) -> bool {
         let node = &self.of.draft.graph.nodes[i];
         let layer = match node.op {
@@ -289,7 +295,8 @@ impl Calibration<'_> {
         layer && self.has_weights(i)
     }
 
-    /// Computes all records. Returns numbers of each value that a layer reads, and the scores.
+    /// Computes all calibration records in floats. Returns samples of each value that a quantizable
+    /// layer reads, and the scores.
     fn samples(&self) -> Result<(Vec<Samples>, Vec<Vec<f64>>), String> {
         let graph = &self.of.draft.graph;
         let mut samples = vec![Samples::default(); graph.values.len()];
@@ -316,8 +323,9 @@ impl Calibration<'_> {
         }
     }
 
-    /// Quantizes each layer by itself. Returns an entry for each node, and the node and the error
-    /// of each layer.
+    /// Quantizes every layer that can be quantized, and corrects its biases. Returns an entry for
+    /// each node, `None` for other nodes. Also returns the node and the remaining error of each
+    /// quantized layer.
     fn layers(&self, samples: &[Samples]) -> (Vec<Option<Layer>>, Vec<(usize, f64)>) {
         let graph = &self.of.draft.graph;
         let width = self.of.network.width;
@@ -348,7 +356,7 @@ impl Calibration<'_> {
         (layers, errors)
     }
 
-    /// Rounds the weights of a layer that stays in floats to bytes.
+    /// Rounds the weights of a layer that stays in floats to bytes with scales.
     fn round_weights(draft: &mut Draft, i: usize) {
         let weights = draft.graph.nodes[i].tensors[0];
         let columns = draft.graph.tensors[weights].cols;
@@ -359,7 +367,8 @@ impl Calibration<'_> {
         }
     }
 
-    /// Returns the network with all layers quantized except those of the nodes `floats`.
+    /// Returns the network with all quantizable layers quantized, except those of the nodes
+    /// `floats`.
     fn candidate(
         &self,
         layers: &[Option<Layer>],
@@ -389,7 +398,7 @@ impl Calibration<'_> {
     }
 }
 
-/// The message for a network that changes too much.
+/// Returns the message for a network whose classes or scores change more than allowed.
 fn refused(request: &Request, report: &Quantized) -> String {
     let weights = request.names.weights();
     let Some(ClassChanges { changed, vectors }) = report.classes else {
@@ -413,11 +422,12 @@ fn refused(request: &Request, report: &Quantized) -> String {
     )
 }
 
-/// The difference of a quantized network's scores from those in floats.
+/// The difference between the scores of a quantized network and those of the network of floats.
 struct Difference {
-    /// The records whose class or labels change. `None` for networks of values.
+    /// The records whose predicted class or labels change. `None` for networks that predict no
+    /// class or labels.
     classes: Option<ClassChanges>,
-    /// The change of the scores as a share of their spread (root mean square).
+    /// The root mean square change of the scores, divided by their spread over the records.
     scores: f64,
 }
 
@@ -442,7 +452,8 @@ impl Difference {
         }
     }
 
-    /// True if at most `bound` records change.
+    /// Returns true if at most `bound` records change their class or labels. Without classes or
+    /// labels, the scores may change by at most [`MOST_CHANGE`].
     fn fits(&self, bound: f64) -> bool {
         match self.classes {
             Some(of) => of.changed as f64 <= bound,
@@ -458,8 +469,8 @@ impl Difference {
     }
 }
 
-/// Returns the class of a record, or a number for each label that is 1 if the label applies. Empty
-/// for networks of values.
+/// Returns the predicted class of a record, or for each label a 1 if it applies and a 0 otherwise.
+/// Empty for networks that predict neither.
 fn answer(network: &Network, scores: &[f64]) -> Vec<u32> {
     if network.output.kind == Kind::Multilabel {
         let mut chances = scores.to_vec();

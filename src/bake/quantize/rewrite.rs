@@ -1,4 +1,4 @@
-//! Writes a graph anew, with some of its layers on 8-bit integers.
+//! Rewrites a graph so that some of its layers compute with 8-bit integers.
 
 use super::grid::Grid;
 use super::layer::Layer;
@@ -7,25 +7,27 @@ use crate::bake::passes::scaling::scale_arrays;
 use crate::ir::graph::Node;
 use crate::ir::op::{Activation, Float, Math, Op, Pool};
 
-/// The forms in which a value is needed.
+/// Says if other nodes need a value as real numbers, as whole numbers on a grid, or both.
 #[derive(Clone, Copy, Default)]
 struct Needed {
     real: bool,
     whole: Option<Grid>,
 }
 
-/// The new values that hold a value of the old graph.
+/// The values of the new graph that represent one value of the old graph, as real and as whole
+/// numbers.
 #[derive(Clone, Copy, Default)]
 struct Made {
     real: Option<usize>,
     whole: Option<usize>,
 }
 
-/// Returns a draft in which the layers of `layers`, an entry for each node, compute on integers.
+/// Returns a draft in which quantized layers compute with integers. `layers` has an entry for each
+/// node, and `None` for nodes that are not quantized.
 ///
-/// A value that such a layer reads is rounded once, behind the layer that has computed it, if only
-/// functions that rounding may go before stand between both. Else it is rounded in front of the
-/// layer.
+/// The input of a quantized layer must be rounded to integers. If only functions that commute with
+/// rounding are in between, the result of the preceding layer is rounded. Otherwise the rounding is
+/// directly in front of the quantized layer.
 pub(super) fn rewrite(draft: &Draft, layers: &[Option<Layer>]) -> Result<Draft, String> {
     let needed = needed(draft, layers);
     let input = draft.graph.inputs[0];
@@ -54,7 +56,7 @@ pub(super) fn rewrite(draft: &Draft, layers: &[Option<Layer>]) -> Result<Draft, 
     Ok(writer.to)
 }
 
-/// Returns the forms in which each value is needed.
+/// Returns for each value of the old graph the forms in which other nodes need it.
 fn needed(draft: &Draft, layers: &[Option<Layer>]) -> Vec<Needed> {
     let graph = &draft.graph;
     let mut needed = vec![Needed::default(); graph.values.len()];
@@ -82,8 +84,8 @@ fn needed(draft: &Draft, layers: &[Option<Layer>]) -> Vec<Needed> {
     needed
 }
 
-/// True for operations that give the same result whether their operands or their result is rounded
-/// to whole numbers.
+/// Returns true for operations that commute with rounding. Their result is the same if their
+/// operands are rounded to whole numbers or if the result is.
 fn passes(op: Op) -> bool {
     match op {
         Op::Pool {
@@ -99,8 +101,8 @@ fn passes(op: Op) -> bool {
     }
 }
 
-/// Returns the whole numbers of the operand, if `grid` has those of the result. Limits of an
-/// activation become limits of the whole numbers.
+/// Returns the grid of the operand for which `op` gives whole numbers of `grid`. The limits of a
+/// ReLU or clip become limits of the whole numbers.
 fn limits(op: Op, grid: Grid) -> Grid {
     match op {
         Op::Activation(Activation::Relu) => grid.limited(0.0, f32::INFINITY),
@@ -116,7 +118,7 @@ struct Writer<'w> {
 }
 
 impl Writer<'_> {
-    /// Writes a node that is no quantized layer.
+    /// Writes a node that is not a quantized layer into the new draft.
     fn node(&mut self, node: &Node, needed: Needed) -> Result<Made, String> {
         let of = |f: &dyn Fn(Made) -> Option<usize>| -> Result<Vec<usize>, String> {
             let inputs = node.inputs.iter().map(|&v| f(self.made[v]));
@@ -151,7 +153,7 @@ impl Writer<'_> {
         })
     }
 
-    /// The arrays of a node of the old graph.
+    /// Returns copies of the constant arrays of a node of the old graph.
     fn arrays(&self, node: &Node) -> Vec<Array> {
         let array = |&t: &usize| {
             let tensor = &self.from.graph.tensors[t];
@@ -166,7 +168,8 @@ impl Writer<'_> {
         node.tensors.iter().map(array).collect()
     }
 
-    /// Writes a quantized layer: its sums, and the values that they stand for.
+    /// Writes a quantized layer into the new draft: its integer sums, followed by the real or whole
+    /// numbers that other nodes need.
     fn layer(&mut self, node: &Node, layer: &Layer, needed: Needed) -> Result<Made, String> {
         let input = self.made[node.inputs[0]].whole;
         let input = input.ok_or_else(|| format!("{}: its operand is not rounded", node.name))?;
@@ -192,14 +195,16 @@ impl Writer<'_> {
         Ok(Made { real, whole })
     }
 
-    /// The whole numbers of a value that is a real number in the new draft.
+    /// Adds nodes that turn a value of real numbers into whole numbers of `grid`. Returns the index
+    /// of the new value.
     fn quantized(&mut self, name: &str, value: usize, grid: Grid) -> Result<usize, String> {
         let factors = vec![f64::from(grid.factor()); self.to.shape(value).c];
         let scaled = self.scaled(name, value, &factors)?;
         self.rounded(name, scaled, grid)
     }
 
-    /// A value times a factor for each channel.
+    /// Adds a node that multiplies each channel of a value by its factor. Returns the index of the
+    /// new value.
     fn scaled(&mut self, name: &str, value: usize, factors: &[f64]) -> Result<usize, String> {
         let shape = self.to.shape(value);
         let pixels = shape.h * shape.w;
@@ -208,7 +213,8 @@ impl Writer<'_> {
         self.to.push(name, Op::Scale, &[value], arrays)
     }
 
-    /// A value rounded to whole numbers within limits.
+    /// Adds nodes that round a value to whole numbers and clip it to the limits of `grid`. Returns
+    /// the index of the new value.
     fn rounded(&mut self, name: &str, value: usize, grid: Grid) -> Result<usize, String> {
         let round = Op::Activation(Activation::Math(Math::Round));
         let whole = self.to.push(name, round, &[value], Vec::new())?;

@@ -1,4 +1,4 @@
-//! Grids, and graphs whose layers are quantized.
+//! Tests of the grids of whole numbers, and of graphs with quantized layers.
 
 use super::grid::{Grid, Samples};
 use super::layer::Layer;
@@ -28,10 +28,10 @@ fn grids_have_256_numbers_and_zero() {
     let both = samples(&[-1.0, 0.5, 3.0]).grid();
     assert_eq!(both.high - both.low, 255);
     assert!(both.low < 0 && both.high > 0, "{both:?}");
-    // Only zeros, and only negative numbers.
+    // The next samples are only zeros, and then only negative numbers.
     assert_eq!(samples(&[0.0]).grid().whole(0.0), 0.0);
     assert_eq!(samples(&[-2.0, -1.0]).grid().high, 0);
-    // One large number is cut off for the sake of many small ones.
+    // The grid cuts off a single large number, so that it can represent many small numbers better.
     let mut many: Vec<f64> = (0..300_000).map(|i| f64::from(i) / 300_000.0).collect();
     many.push(4.0);
     assert!(samples(&many).grid().scale < 2.0 / 255.0);
@@ -53,7 +53,7 @@ fn limits_of_activations_are_limits_of_grids() {
     assert_eq!(limits(20.0, 30.0), (155, 155));
 }
 
-/// Quantizes a layer of a draft with the given grid of its input.
+/// Quantizes node `i` of the draft, a layer. `grid` has the whole numbers of the layer's input.
 fn layer(draft: &Draft, i: usize, grid: Grid) -> Layer {
     let node = &draft.graph.nodes[i];
     let numbers: Tensors = draft.rounded();
@@ -74,7 +74,7 @@ fn relu() -> Op {
     Op::Activation(Activation::Relu)
 }
 
-/// A quantized graph gives the numbers that its scales and 64-bit integers give.
+/// A quantized graph computes the same numbers as 64-bit integers with the same scales.
 #[test]
 fn quantized_layers_are_sums_of_integers() {
     let mut random = Random::new(3);
@@ -134,8 +134,8 @@ fn names(draft: &Draft) -> Vec<&'static str> {
     draft.graph.nodes.iter().map(|n| n.op.name()).collect()
 }
 
-/// Rounding stands once behind a layer, in front of what it may go before. A value that something
-/// else reads too stays real.
+/// A value is rounded once, directly behind the layer that computes it, if the functions in between
+/// commute with rounding. If another node reads the value too, the value stays a real number.
 #[test]
 fn values_are_rounded_once() {
     let mut random = Random::new(5);
@@ -175,17 +175,19 @@ fn values_are_rounded_once() {
     .concat();
     let names_of = names(&quantized);
     assert_eq!(names_of[..expected.len()], expected);
-    // The last convolutions: real values for the sum, rounded ones for the convolution.
+    // The value in front of the last convolution is needed twice: as real numbers for the sum, and
+    // rounded for the convolution.
     let behind = [&["scale"][..], &whole, &["convolution", "scale", "add"]].concat();
     assert_eq!(names_of[expected.len()..], behind);
-    // Without the last layers on integers, nothing behind the second is rounded.
+    // If the last convolution is not quantized, nothing behind the second convolution is rounded.
     layers[4] = None;
     let quantized = rewrite(&draft, &layers).unwrap();
     let behind = ["scale", "convolution", "add"];
     assert_eq!(names(&quantized)[expected.len()..], behind);
 }
 
-/// A bias far above the products keeps its size, and the correction takes out a mean error.
+/// A bias that is much larger than the products keeps its value. The correction removes a mean
+/// error.
 #[test]
 fn biases_stay_and_are_corrected() {
     let mut draft = Draft::new(Shape::vector(2));

@@ -1,4 +1,5 @@
-//! The layers of network JSONs: their numbers against PyTorch's, what is left out, mistakes.
+//! Tests of the layers in network JSONs: their results against PyTorch's, the defaults of keys, and
+//! the messages for mistakes.
 
 use super::*;
 use crate::bake::front;
@@ -6,7 +7,7 @@ use crate::bake::matrix::{self, Files};
 use crate::ir::network::{InputOrder, named};
 use crate::ir::op::{Border, Op, Pool, Window};
 
-/// Reads a network, without a plan for it.
+/// Reads a network from its files, without making a plan.
 fn read(model: PathBuf) -> Result<ReadModel, Vec<String>> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let settings = Settings {
@@ -36,7 +37,7 @@ impl NetworkFolder {
         read(self.path.clone())
     }
 
-    /// Writes a network of these layers on a 2×6×5 image.
+    /// Writes a network that applies these layers to an image of 2×6×5.
     fn image(&self, layers: &[&str]) -> &Self {
         self.network(
             &layers.join(","),
@@ -45,7 +46,7 @@ impl NetworkFolder {
         )
     }
 
-    /// Writes weights and biases `name`.
+    /// Writes the matrices `{name}_w` with weights and `{name}_b` with biases.
     fn weights(&self, name: &str, outputs: usize, columns: usize) -> &Self {
         self.matrix(&format!("{name}_w"), outputs, columns, |r, c| {
             (r * 7 + c) as f32 % 5.0 - 2.0
@@ -54,7 +55,8 @@ impl NetworkFolder {
     }
 }
 
-/// `tests/fixtures/layers/make.py` writes these networks and PyTorch's scores.
+/// The script `tests/fixtures/layers/make.py` writes these networks, and the scores that PyTorch
+/// computes.
 #[test]
 fn layers_compute_what_pytorch_computes() {
     let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/layers");
@@ -104,7 +106,8 @@ fn layers_compute_what_pytorch_computes() {
             if network.output.kind == Kind::Values {
                 network.output.activation.apply(&mut ours);
             }
-            // Golden scores are rounded to f32, and the scaling is folded into f32 weights.
+            // The results may differ slightly, because golden scores are rounded to f32, and the
+            // scaling is folded into f32 weights.
             for (ours, &theirs) in ours.iter().zip(theirs) {
                 let theirs = f64::from(theirs);
                 assert!(
@@ -115,7 +118,8 @@ fn layers_compute_what_pytorch_computes() {
         }
         layers += &std::fs::read_to_string(folder.join("network.json")).unwrap();
     }
-    // The three networks have every layer of the format.
+    // The three networks together have every layer of the format. The message about an unknown
+    // layer lists these.
     let f = NetworkFolder::new();
     let [mistake] = &f.network(r#"{"layer":"?"}"#, 1, "").read().err().unwrap()[..] else {
         panic!()
@@ -132,7 +136,8 @@ fn layers_compute_what_pytorch_computes() {
     }
 }
 
-/// Defaults and short forms of windows, borders and groups.
+/// If keys for windows, borders and groups are left out or given in a short form, they have the
+/// usual values.
 #[test]
 fn what_is_left_out_has_a_usual_value() {
     let f = NetworkFolder::new();
@@ -141,7 +146,7 @@ fn what_is_left_out_has_a_usual_value() {
         .weights("2", 2, 1)
         .weights("4", 4, 1);
     let op = |layer: &str, outputs: usize| {
-        // Every network needs weights.
+        // A network without weights is refused, so each network ends in a layer with weights.
         let last =
             format!(r#"{{"layer":"DepthwiseConvLayer","weights":"{outputs}_w.json","kernel":1}}"#);
         let ReadModel {
@@ -246,8 +251,8 @@ fn names_and_inputs_make_a_graph() {
     let affine = |keys: &str| {
         format!(r#"{{"layer":"AffineLayer","weights":"a_w.json","biases":"a_b.json"{keys}}}"#)
     };
-    // The length of a record is that of the first affine layer behind the input, activations
-    // between them or not.
+    // The inputs of the first affine layer determine the length of a record, even if activations
+    // stand in front of that layer.
     let layers = [
         r#"{"layer":"ReLULayer","name":"r"}"#,
         &affine(""),
@@ -285,7 +290,7 @@ fn images_are_scaled_by_channel_or_by_value() {
             r#","input":{{"shape":[2,1,2],"order":"{order}","scale":{scale}}},
                 "output":{{"kind":"values"}}"#
         );
-        // Two layers read the input, so the scaling is not folded.
+        // Two layers read the input, so the input scaling cannot be folded into the first layer.
         let pools = r#"{"layer":"ConvLayer","weights":"c_w.json","kernel":1,"name":"a"},
                        {"layer":"ConvLayer","weights":"c_w.json","kernel":1,"name":"b",
                            "input":"input"},
@@ -318,7 +323,7 @@ fn images_are_scaled_by_channel_or_by_value() {
     assert_eq!(scales("chw", "2").1, [2.0; 4]);
 }
 
-/// Each mistake of one layer is the only message.
+/// Each mistake in a layer is reported as one message, and causes no others.
 #[test]
 fn mistakes_of_layers() {
     let conv = |keys: &str| format!(r#"{{"layer":"ConvLayer","weights":"c_w.json"{keys}}}"#);
@@ -519,7 +524,7 @@ fn mistakes_of_layers() {
 fn mistakes_of_networks() {
     let values = r#","output":{"kind":"values"}"#;
     let cases: &[(&[&str], &[&str], &str)] = &[
-        // Layers behind a mistake are checked as far as their sizes are known.
+        // Layers behind a mistake are still checked, as far as their sizes are known.
         (
             &[
                 "layers[1] (pool): kernel: expected 1 to 65536, found 0",
@@ -642,7 +647,8 @@ fn mistakes_of_networks() {
     }
 }
 
-/// Several inputs and outputs by name: parts of the record and of the scores.
+/// A network can have several inputs and outputs with names. Inputs are parts of the record, and
+/// outputs are parts of the scores.
 #[test]
 fn several_inputs_and_outputs() {
     let f = NetworkFolder::new();
@@ -676,7 +682,7 @@ fn several_inputs_and_outputs() {
         (20, 37, Kind::Values)
     );
     assert!(golden.count > 0);
-    // The weights are those of the definitions above.
+    // These weights are the ones that `weights` writes into the files.
     let raw: Vec<f64> = (0..20).map(|i| f64::from(i * 7 % 11) / 8.0 - 0.5).collect();
     let weight = |r: usize, c: usize| (r * 7 + c) as f64 % 5.0 - 2.0;
     let (camera, state) = raw.split_at(15);
@@ -704,7 +710,7 @@ fn several_inputs_and_outputs() {
     for (f, e) in found.iter().zip(&expected) {
         assert!((f - e).abs() < 1e-6, "{found:?} {expected:?}");
     }
-    // Every plan computes it.
+    // All plans of the library compute this network.
     let settings = Settings {
         names: Names::Variables,
         root: PathBuf::from(env!("CARGO_MANIFEST_DIR")),
@@ -780,7 +786,8 @@ fn several_inputs_and_outputs() {
             assert!(found.contains(expected), "{expected:?} is not in {found:?}");
         }
     }
-    // The first layer must name its input. One output of several inputs is like any other.
+    // The first layer must name its input, because the network has several. A single output needs
+    // no name, so this network predicts classes.
     let layers = [
         r#"{"layer":"ReLULayer"}"#,
         r#"{"layer":"AffineLayer","weights":"m_w.json","biases":"m_b.json","input":"state"}"#,
@@ -816,8 +823,8 @@ fn several_inputs_and_outputs() {
     (0..3).for_each(|r| assert!((found[r] - affine(&raw, r)).abs() < 1e-6, "{found:?}"));
 }
 
-/// Large records have fewer golden vectors, but two at least: many of full-HD images would be most
-/// of the program.
+/// Large records have fewer golden vectors, but at least two. Many golden vectors of full-HD images
+/// would take most of the program's bytes.
 #[test]
 fn wide_records_have_fewer_golden_vectors() {
     for (size, expected) in [("3,8,8", 32), ("3,96,96", 4), ("3,540,960", 2)] {
@@ -841,7 +848,7 @@ fn wide_records_have_fewer_golden_vectors() {
     }
 }
 
-/// The convolutional networks of this package: shapes of input and output, and golden vectors.
+/// The convolutional networks in this package are read with the expected shapes and golden vectors.
 #[test]
 fn the_packages_networks_are_read() {
     let model = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("model");

@@ -1,9 +1,9 @@
-//! Quantization from the outside: settings, messages, and the programs' scores.
+//! Tests of quantization by its settings, its messages, and the scores of the baked program.
 
 use super::*;
 
 impl NetworkFolder {
-    /// Quantizes the network with the records of `file`.
+    /// Bakes the network and quantizes it with the calibration records in `file`.
     fn quantize(&self, file: &str, weights: Option<&str>) -> Result<Baked, Vec<String>> {
         let baked = bake(&Settings {
             names: Names::Options,
@@ -41,7 +41,8 @@ fn a_network_is_quantized() {
     let report = bytes.report("", "x86_64", 1000).join("\n");
     let expected = "quantized: 2 layers on 8-bit integers; 0 of 150 records change their class";
     assert!(report.contains(expected), "{report}");
-    // The key of the network does the same, and the setting goes before it.
+    // The key `quantize` of the network does the same as the setting. If both are given, the
+    // setting is used.
     f.tiny(r#","quantize":"x.csv""#);
     let by_key = bake(&f.settings("host", None)).unwrap();
     assert_eq!(by_key.network.hash, bytes.network.hash);
@@ -102,8 +103,8 @@ fn records_that_do_not_fit_are_refused() {
     }
 }
 
-/// Classes that are closer to each other than the steps of 8 bits change, which is refused unless
-/// the settings allow it.
+/// If the scores of two classes are closer than an 8-bit step, quantization changes classes. This
+/// is refused unless the settings allow it.
 #[test]
 fn quantization_that_changes_classes_is_refused() {
     let f = NetworkFolder::new();

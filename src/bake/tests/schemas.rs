@@ -1,4 +1,4 @@
-//! The schemas of docs/schemas know the keys that are read, and no others.
+//! Tests that the JSON schemas in docs/schemas allow exactly the keys that the build reads.
 
 use super::*;
 use serde_json::Value;
@@ -11,7 +11,7 @@ fn schema(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// The keys of an object of the schema.
+/// Returns the keys that the schema allows in the object at `pointer`.
 fn known(schema: &Value, pointer: &str) -> Keys {
     let object = schema
         .pointer(pointer)
@@ -25,7 +25,7 @@ fn known(schema: &Value, pointer: &str) -> Keys {
         .collect()
 }
 
-/// The keys that a message about the key `zzz` expects.
+/// Returns the keys that a message about the unknown key `zzz` lists as allowed.
 fn expected(mistakes: &[String]) -> Keys {
     let list = mistakes
         .iter()
@@ -144,7 +144,8 @@ fn of_networks_and_matrices() {
             "{pointer}"
         );
     }
-    // The name of an output is for files beside a model, which select one of several.
+    // The key `name` of an output is only for JSON files beside a model, where it selects one of
+    // several outputs.
     let mut output = known(&network, "/$defs/network/properties/output");
     assert!(output.remove("name"));
     assert_eq!(
@@ -165,7 +166,7 @@ fn of_networks_and_matrices() {
         f.network(&format!("{{\"layer\":\"{name}\",\"zzz\":1}}"), 1, "");
         assert_eq!(known(&network, &pointer), expected(&f.mistakes()), "{name}");
     }
-    // The list is complete.
+    // The schema has every layer that the message about an unknown layer lists.
     let unknown = NetworkFolder::new();
     unknown.network("{\"layer\":\"Zzz\"}", 1, "");
     let names: Keys = layers

@@ -26,8 +26,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The limits for the number and the bytes of blobs and markers in the folder. The least recently
-/// used files are removed first. A network's programs are 2 to 5 blobs of some ten kilobytes.
+/// The limits for the number and the bytes of blobs and markers in the cache folder. The least
+/// recently used files are removed first. The programs of one network are 2 to 5 blobs of some ten
+/// kilobytes.
 const MOST_FILES: usize = 100;
 const MOST_BYTES: u64 = 16 << 20;
 
@@ -39,7 +40,7 @@ const BAD: &str = ".bad";
 
 const FIRST_LINE: &str = "mortonnet kernel 1";
 
-/// The number of a driver's bad blobs from which on no blob is loaded for it.
+/// A driver with at least this number of bad blobs gets no blobs at all.
 const MOST_BAD: usize = 2;
 
 /// The key of a blob: everything that a compiled program depends on.
@@ -51,8 +52,8 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// Makes the key of a program for a driver, each described by (name, value) lines. The key
-    /// includes the version of mortonnet.
+    /// Makes the key of a program for a driver. `driver` and `program` describe both by (name,
+    /// value) lines. The key also includes the version of mortonnet.
     pub(crate) fn new(driver: &[(&str, &str)], program: &[(&str, &str)]) -> Key {
         let mut head = format!("{FIRST_LINE}\nmortonnet {}\n", env!("CARGO_PKG_VERSION"));
         let mut add = |lines: &[(&str, &str)]| {
@@ -78,7 +79,7 @@ pub(crate) struct Blobs {
     pub(super) folder: Folder,
 }
 
-/// Keeps the marker of a blob while the driver loads it. Dropping it removes the marker.
+/// Keeps the marker file of a blob while the driver loads the blob. Dropping it removes the marker.
 #[derive(Debug)]
 pub(crate) struct Loading {
     marker: Option<(PathBuf, File)>,
@@ -86,8 +87,8 @@ pub(crate) struct Loading {
 
 impl Drop for Loading {
     fn drop(&mut self) {
-        // The marker is removed before it is unlocked. So a process that locks it afterwards sees
-        // that it is gone.
+        // The marker is removed before it is unlocked. So a process that gets its lock afterwards
+        // sees that the file is gone, and does not take this process for dead.
         if let Some((path, _file)) = self.marker.take() {
             let _ = fs::remove_file(path);
         }
@@ -101,7 +102,7 @@ impl Blobs {
         folder.check().map(|()| Blobs { folder })
     }
 
-    /// The folder's path, for messages.
+    /// Returns the folder's path, for messages.
     pub(crate) fn folder(&self) -> String {
         self.folder.name()
     }
@@ -121,8 +122,8 @@ impl Blobs {
         names.map(line).collect()
     }
 
-    /// Returns the bytes for `key`, and the marker that the caller holds while the driver loads
-    /// them. The error is the reason why there are no bytes.
+    /// Returns the compiled program stored for `key`, and the marker that the caller holds while
+    /// the driver loads the program. The error is the reason why there is no program.
     pub(crate) fn load(&self, key: &Key) -> Result<(ProgramBinary, Loading), String> {
         self.condemn(key);
         let is_bad = |name: &&String| name.ends_with(BAD) && self.is_own(name);
@@ -143,7 +144,7 @@ impl Blobs {
         Ok((bytes, loading))
     }
 
-    /// Reads a blob and checks that it is complete and has this key.
+    /// Reads the blob of `key` and checks that it is complete and has exactly this key.
     fn bytes(&self, key: &Key) -> Result<ProgramBinary, ReadError> {
         let off = |why: &str| Err(ReadError::Refused(why.into()));
         // The driver runs these bytes, so only this user or root may have written them.
@@ -173,14 +174,14 @@ impl Blobs {
         Ok(all.behind(start).into())
     }
 
-    /// Creates a marker, which is locked before it gets its final name.
+    /// Creates a marker. It is locked before it gets its final name.
     fn mark(&self, key: &Key) -> io::Result<Loading> {
         let who = unique();
         let new = self.at(&key.name, &format!(".{who}.new"));
         let file = match create(&new) {
             Ok(file) => file,
-            // Blobs in a folder that this process cannot write are loaded without a marker. The
-            // owner of the folder answers for blobs that crash.
+            // In a folder that this process cannot write, blobs are loaded without a marker. If
+            // such a blob crashes the driver, the folder's owner must remove it.
             Err(e)
                 if matches!(
                     e.kind(),
@@ -201,7 +202,7 @@ impl Blobs {
         })
     }
 
-    /// Marks blobs of the key's driver as bad if the process that was loading them has died.
+    /// Marks blobs of the key's driver as bad if the process that loaded them has died meanwhile.
     fn condemn(&self, key: &Key) {
         for name in self.folder.names(&key.driver) {
             let Some((blob, FileKind::Loading)) = kind_of(&name) else {
@@ -211,10 +212,11 @@ impl Blobs {
                 continue;
             };
             let file = own.file();
-            // A shared lock: several processes that look at the same time must all see the dead
-            // marker.
+            // The lock is shared, so that several processes that look at the same time all see the
+            // dead process's marker.
             let dead = lock(file, false).unwrap_or(false);
-            // A marker without links was removed since it was opened, so its process has not died.
+            // A marker without links was removed after this process opened it, so its process has
+            // not died.
             if dead && file.metadata().is_ok_and(|m| m.nlink() > 0) {
                 let _ = fs::rename(self.at(&name, ""), self.at(blob, BAD));
                 let _ = fs::remove_file(self.at(blob, ""));
@@ -222,8 +224,8 @@ impl Blobs {
         }
     }
 
-    /// Stores `bytes` for later runs, unless they are there already or the blob is bad. Then
-    /// removes old files.
+    /// Stores `bytes` for later runs, unless the folder has the same bytes already or the blob is
+    /// marked bad. After storing, removes old files.
     pub(crate) fn store(&self, key: &Key, bytes: &[u8]) -> io::Result<()> {
         let mut all = key.head.clone().into_bytes();
         all.extend_from_slice(tail(bytes).as_bytes());
@@ -231,8 +233,8 @@ impl Blobs {
         if all.len() as u64 > MOST_BYTES {
             return Err(ErrorKind::FileTooLarge.into());
         }
-        // If a driver refuses its own binaries, each start stores the same bytes again. This check
-        // spares the memory card.
+        // If a driver refuses its own binaries, each start would store the same bytes again. This
+        // check spares the memory card.
         let there = self
             .folder
             .open(&key.name)
@@ -245,7 +247,7 @@ impl Blobs {
         Ok(())
     }
 
-    /// Removes the least recently used files beyond the limits, but never `keep`.
+    /// Removes the least recently used files beyond the limits, but never the file named `keep`.
     fn tidy(&self, keep: &str) {
         let mut all = Vec::new();
         for name in self.folder.names("kernel-") {
@@ -287,7 +289,7 @@ impl Blobs {
         self.is_own(&[&key.name, BAD].concat())
     }
 
-    /// Returns true for a plain file that only this user or root could put there.
+    /// Returns true if the file is a plain file that only this user or root could put there.
     fn is_own(&self, name: &str) -> bool {
         fs::symlink_metadata(self.folder.at(name))
             .is_ok_and(|about| about.is_file() && own(&about).is_ok())
@@ -343,8 +345,8 @@ fn kind_of(name: &str) -> Option<(&str, FileKind)> {
     Some((blob, kind))
 }
 
-/// Returns the lines that stand in a blob between the key and the driver's `bytes`: length and
-/// checksum.
+/// Returns the lines of a blob between its key and the driver's `bytes`. They give the length and
+/// the checksum of `bytes`.
 fn tail(bytes: &[u8]) -> String {
     format!(
         "bytes {}\nchecksum {:016x}\n\n",
@@ -460,7 +462,7 @@ mod tests {
         assert_eq!(f.names().len(), 6);
         drop(several);
         assert_eq!(f.names(), [&*key.name]);
-        // Imitates a process that dies while it loads a blob: its lock is released and its marker
+        // Imitates a process that dies while it loads a blob: the lock is released and the marker
         // stays.
         let die = |key: &Key| {
             blobs.store(key, b"x").unwrap();
@@ -476,14 +478,15 @@ mod tests {
         );
         let bad = format!("{}.bad", key.name);
         assert_eq!(f.names(), [&*bad]);
-        // The bad blob is neither stored nor loaded again. Others are.
+        // The bad blob is neither stored nor loaded again. Other blobs are.
         blobs.store(&key, b"x").unwrap();
         assert!(blobs.load(&key).is_err());
         assert_eq!(f.names(), [&*bad]);
         let same = |text| Key::new(&[("device", "a")], &[("options", text)]);
         blobs.store(&same("1"), b"y").unwrap();
         blobs.load(&same("1")).unwrap();
-        // With a second bad blob, no blob of this driver is loaded. Those of another driver are.
+        // After a second bad blob, no blob of this driver is loaded. Blobs of another driver still
+        // are.
         die(&same("2"));
         assert!(blobs.load(&same("1")).is_err());
         let other = self::key("b");
@@ -579,7 +582,8 @@ mod tests {
         assert!(f.blobs.load(&key("large 2")).is_ok());
     }
 
-    /// MORTONNET_CACHE may name a folder with other files. They stay, whatever their names are.
+    /// MORTONNET_CACHE may name a folder with other files. Files that mortonnet did not write stay,
+    /// whatever their names are.
     #[test]
     fn files_of_others_stay() {
         let f = Test::new();

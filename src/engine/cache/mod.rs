@@ -1,5 +1,5 @@
-//! The cache folder, which holds files from one run for the next. Nothing in it is required. Files
-//! that are missing, foreign or damaged are ignored and made again.
+//! The cache folder, which holds files from one run for the next. Nothing in the folder is
+//! required. Files that are missing, foreign or damaged are ignored and made again.
 //!
 //! Files in the folder are not trusted. The folder and every file must belong to this user or root,
 //! and nobody else may write to them. Files are opened without following links and without
@@ -31,7 +31,7 @@ pub(crate) struct Folder {
 impl Folder {
     /// Returns the folder that the environment names: MORTONNET_CACHE (empty turns caching off),
     /// else CACHE_DIRECTORY (systemd), XDG_CACHE_HOME/mortonnet or HOME/.cache/mortonnet. The error
-    /// is the reason why there is none.
+    /// is the reason why there is no folder.
     pub(crate) fn named() -> Result<Folder, String> {
         folder_of(variable)
             .map(|path| Folder { path })
@@ -41,12 +41,12 @@ impl Folder {
             })
     }
 
-    /// The folder's path, for messages.
+    /// Returns the folder's path, for messages.
     pub(crate) fn name(&self) -> String {
         escape::path(&self.path)
     }
 
-    /// The path of a file in the folder.
+    /// Returns the path of the file `name` in the folder.
     pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -80,8 +80,8 @@ impl Folder {
         OwnFile::open(&self.at(name))
     }
 
-    /// Reads a small text file of at most `most` bytes; `None` if it does not exist. The error is
-    /// the reason why the file cannot be used.
+    /// Reads a small text file of at most `most` bytes. Returns `None` if it does not exist. The
+    /// error is the reason why the file cannot be used.
     pub(crate) fn text(&self, name: &str, most: u64) -> Result<Option<String>, String> {
         match self.open(name).and_then(|file| file.read(most)) {
             Ok(bytes) => String::from_utf8(bytes.into_vec())
@@ -92,8 +92,9 @@ impl Folder {
         }
     }
 
-    /// Writes `name` atomically: readers see either the old file or the complete new one. A missing
-    /// folder is created for this user alone, because the driver may run what is stored there.
+    /// Writes the file `name` atomically: readers see either the old file or the complete new one.
+    /// A missing folder is created for this user alone, because the driver may run what is stored
+    /// there.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<PathBuf> {
         DirBuilder::new()
             .recursive(true)
@@ -114,7 +115,7 @@ impl Folder {
         }
     }
 
-    /// The names in the folder that begin with `start`, in no order.
+    /// Returns the names of the folder's files that begin with `start`, in no order.
     pub(crate) fn names(&self, start: &str) -> Vec<String> {
         let entries = fs::read_dir(&self.path)
             .into_iter()
@@ -142,7 +143,7 @@ fn folder_of(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(own) = variable("MORTONNET_CACHE") {
         return (!own.is_empty()).then(|| own.into());
     }
-    // systemd separates several folders by colons.
+    // systemd separates several folders in CACHE_DIRECTORY by colons.
     let systemd =
         filled("CACHE_DIRECTORY").map(|p| match p.to_str().and_then(|p| p.split_once(':')) {
             Some((first, _)) => first.into(),
@@ -169,7 +170,8 @@ fn create(path: &Path) -> io::Result<File> {
 /// Returns a part of a file name that no other running process or thread uses.
 fn unique() -> String {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
-    // An earlier process with the same id may have left files. The time distinguishes them.
+    // An earlier process with the same id may have left files. The time tells their names from new
+    // ones.
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.as_nanos());

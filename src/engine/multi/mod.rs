@@ -60,20 +60,21 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The number of full batches of each member that a slot has room for.
+/// The number of full batches of each member that one slot has room for.
 const BATCHES: usize = 4;
 
-/// The limit for the bytes of a slot's numbers. A slot still holds a batch of each member.
+/// The limit in bytes for the numbers of a slot's records. A slot still holds at least one batch of
+/// each member.
 const SLOT_BYTES: usize = 64 << 20;
 
-/// A device that takes part, with the thread that runs its engine.
+/// A device that takes part in a run of several devices, with the thread that runs its engine.
 pub(crate) struct Member {
     control: Arc<WorkerControl>,
     thread: Option<Thread>,
     facts: MemberFacts,
 }
 
-/// The time without a sign of life of a driver, in ticks of the watchdog.
+/// The time since a member's driver last gave a sign of life, in ticks of the watchdog.
 #[derive(Default)]
 struct Silence {
     signs: u64,
@@ -81,8 +82,9 @@ struct Silence {
 }
 
 impl Silence {
-    /// Updates the silence once a tick; `signs` counts the signs of life so far. Returns true if
-    /// the silence exceeds the limit, which grows with `slowest`, the time of the slowest batch.
+    /// Updates the silence once a tick. `signs` counts the driver's signs of life so far. Returns
+    /// true if the silence exceeds the limit, which grows with `slowest`, the time of the slowest
+    /// batch.
     fn lasts(&mut self, signs: u64, slowest: Option<Duration>) -> bool {
         self.ticks = if self.signs == signs {
             self.ticks + 1
@@ -101,8 +103,8 @@ impl Silence {
     }
 }
 
-/// Waits on a condition for at most a tick, or without a limit if there is no watchdog. The flag is
-/// true if the whole tick passed without a signal.
+/// Waits on a condition for at most one tick of the watchdog, or without a limit if there is no
+/// watchdog. The returned flag is true if the whole tick passed without a signal.
 fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> (MutexGuard<'a, T>, bool) {
     let Some(tick) = watchdog::tick() else {
         return (
@@ -135,7 +137,7 @@ pub(crate) struct MemberFacts {
 pub(crate) type Build =
     Box<dyn FnOnce() -> Result<(Box<dyn Engine + Send>, MemberFacts), Error> + Send>;
 
-/// The state of a member's thread, by which other threads start and end it.
+/// The state of a member's thread. Other threads use it to start and end the thread.
 struct WorkerControl {
     build: Mutex<Option<Build>>,
     state: Mutex<WorkerState>,
@@ -145,9 +147,9 @@ struct WorkerControl {
 enum WorkerState {
     Building,
     Built(Result<MemberFacts, Error>),
-    /// The thread waits until it shall work or end.
+    /// The thread waits until it is told to work or to end.
     Waiting,
-    /// The thread works as the member with this index.
+    /// The thread works as the member with this index in [`Shared`].
     Working(Arc<Shared>, usize),
     Ended,
 }
@@ -187,7 +189,7 @@ impl Member {
         Ok(member)
     }
 
-    /// Gives up a thread that hangs in a driver, without joining it.
+    /// Gives up a member whose thread hangs in a driver, without joining the thread.
     fn abandon(&mut self) {
         self.thread = None;
         watchdog::abandon();
@@ -212,7 +214,7 @@ impl WorkerControl {
         self.changed.notify_all();
     }
 
-    /// Waits for a state that `wanted` accepts and takes it, leaving `Waiting`.
+    /// Waits for a state that `wanted` accepts and returns it. Leaves the state `Waiting`.
     fn wait_for(&self, wanted: impl Fn(&WorkerState) -> bool) -> WorkerState {
         let mut state = self.state();
         while !wanted(&state) {
@@ -221,7 +223,8 @@ impl WorkerControl {
         std::mem::replace(&mut *state, WorkerState::Waiting)
     }
 
-    /// Waits until the engine is built. Fails if its driver gives no sign of life for too long.
+    /// Waits until the member's engine is built. Fails if its driver gives no sign of life for too
+    /// long.
     fn built(&self) -> Result<WorkerState, Error> {
         let mut silence = Silence::default();
         let mut state = self.state();
@@ -270,7 +273,7 @@ impl Serve for WorkerControl {
     }
 }
 
-/// The sizes of a record, and the results that the stream wants.
+/// The sizes of a record, and the kinds of results that the stream wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordSizes {
     /// The number of values in a record.
@@ -284,12 +287,12 @@ pub(crate) struct RecordSizes {
 pub(crate) struct MultiEngine {
     shared: Arc<Shared>,
     members: Vec<Member>,
-    /// The input of each slot. Members share it while the slot is submitted.
+    /// The input of each slot. The members' threads share it while the slot is submitted.
     inputs: [Arc<KeptRecords>; SLOTS],
     /// The answers of the collected slots.
     answers: [Answers; SLOTS],
     batch: usize,
-    /// The offset of each score in a record.
+    /// The offset of each score from the first score of its record.
     score_rows: Vec<u32>,
 }
 
@@ -302,7 +305,8 @@ struct Answers {
 struct Shared {
     workers: Vec<WorkerShared>,
     state: Mutex<QueueState>,
-    /// Signals the stream's thread that a slot is done or that the last member has failed.
+    /// Signals the stream's thread that all records of a slot are answered, or that the last member
+    /// has failed.
     done: Condvar,
     /// The answers that members write for the submitted slots. The stream reads them after
     /// `collect`.
@@ -321,7 +325,7 @@ struct WorkerShared {
     in_process: bool,
     track: Option<Track>,
     local: Mutex<WorkerLocal>,
-    /// Signals the member's thread that it may have work.
+    /// Signals the member's thread that there may be work for it.
     wake: Condvar,
 }
 
@@ -343,7 +347,7 @@ impl WorkerShared {
 }
 
 impl WorkerShared {
-    /// Waits until the member's thread has unlocked its engine, which it may still be measuring.
+    /// Waits until the member's thread has unlocked its engine, which may still run a measurement.
     /// Returns `None` if the thread hangs.
     fn at_rest(&self) -> Option<MutexGuard<'_, WorkerLocal>> {
         let begun = Instant::now();
@@ -358,25 +362,25 @@ impl WorkerShared {
     }
 }
 
-/// The data that a member's thread locks while it works. Other threads read only the times of its
-/// engine.
+/// The data that a member's thread locks while it works. From here, other threads read only the
+/// times of the member's engine.
 struct WorkerLocal {
     engine: Option<Box<dyn Engine + Send>>,
-    /// A buffer for a record that is not contiguous in the engine's layout.
+    /// A buffer for one record, used if records are not contiguous in the engine's layout.
     record: Vec<f32>,
 }
 
-/// The waiting records, and the members' work.
+/// The records that wait for a member, and the state of each member's work.
 struct QueueState {
     slots: [SubmittedSlot; SLOTS],
     /// The slot that was submitted last.
     newest: usize,
     members: Vec<MemberState>,
-    /// The choice of members for full slots. `full` is true if the last submitted slot was full, so
-    /// that the choice counts.
+    /// `party` chooses the members that compute full slots: all, or one alone. `full` is true if
+    /// the last submitted slot was full. Only then the choice counts.
     party: Party,
     full: bool,
-    /// The time when the last full slot was done.
+    /// The time when the last full slot was completely answered.
     done: Option<Instant>,
     /// The member that measures its speed at the start. Other members wait until it is done before
     /// they measure theirs.
@@ -404,16 +408,17 @@ impl Failure {
 
 struct SubmittedSlot {
     input: Option<Arc<KeptRecords>>,
-    /// The slot's records that no member has taken yet.
+    /// The records of the slot that no member has taken yet.
     open: Range<usize>,
-    /// The records that failed members had taken. They wait for another member.
+    /// The slot's records that failed members had taken without answering them. They wait for
+    /// another member.
     returned: Vec<Range<usize>>,
     /// The number of the slot's records without an answer.
     left: usize,
 }
 
 impl SubmittedSlot {
-    /// The number of records that wait for a member.
+    /// Returns the number of the slot's records that wait for a member.
     fn waiting(&self) -> usize {
         self.open.len() + self.returned.iter().map(Range::len).sum::<usize>()
     }
@@ -423,12 +428,12 @@ impl SubmittedSlot {
 struct MemberState {
     /// The member's speed. `None` until it is measured and after a failure.
     pace: Option<Pace>,
-    /// The member's chunks, indexed by the slot of its own engine.
+    /// The chunks that the member computes now, indexed by the slot of its own engine.
     chunks: [Option<RecordChunk>; SLOTS],
     /// The time when the member is expected to have computed its chunks.
     ends: Instant,
     asleep: bool,
-    /// The number of signs of life: calls that the member has begun or ended.
+    /// The number of signs of life, which are calls that the member has begun or ended.
     signs: u64,
     silence: Silence,
     /// The time that the member's slowest chunk took.
@@ -436,7 +441,7 @@ struct MemberState {
     times: MemberTimes,
 }
 
-/// The offer of records to a member: the slot they are in, and their number, which may be 0.
+/// An offer of records to a member: the slot that holds them, and their number, which may be 0.
 struct Offer {
     slot: usize,
     records: usize,
@@ -472,7 +477,7 @@ impl MemberState {
     }
 
     /// Estimates the microseconds until the member has computed its chunks. A member that is late
-    /// is assumed to need as much time again as it is late.
+    /// by some time is assumed to need the same time again.
     fn pending(&self, now: Instant) -> f64 {
         if self.chunks.iter().all(Option::is_none) {
             return 0.0;
@@ -482,7 +487,7 @@ impl MemberState {
 }
 
 impl QueueState {
-    /// Returns the oldest slot with waiting records.
+    /// Returns the oldest slot with records that wait for a member.
     fn oldest(&self) -> Option<usize> {
         let by_age = [(self.newest + 1) % SLOTS, self.newest];
         by_age
@@ -490,7 +495,7 @@ impl QueueState {
             .find(|&slot| self.slots[slot].waiting() > 0)
     }
 
-    /// Returns the member with the highest rate in full batches.
+    /// Returns the member that computes the most records per second in full batches.
     fn fastest(&self) -> Option<usize> {
         let rates = self
             .members
@@ -537,7 +542,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Wakes the sleeping members that have something to take.
+    /// Wakes each sleeping member that should take records now.
     fn wake(&self, state: &QueueState) {
         if state.members.iter().any(|m| m.asleep) && state.oldest().is_some() {
             let now = Instant::now();
@@ -562,8 +567,8 @@ impl Shared {
         }
     }
 
-    /// Waits until no other member measures its speed, then marks `who` as the one that does. A
-    /// member that failed while it measured does not count.
+    /// Waits until no other member measures its speed, then marks `who` as the member that
+    /// measures. A member that failed during its measurement does not count.
     fn begin_measuring(&self, who: usize) {
         let mut state = self.state();
         let runs = |state: &QueueState| {
@@ -592,8 +597,8 @@ impl Shared {
     }
 
     /// Takes a chunk of the stream's records, to be computed in slot `place` of member `who`'s
-    /// engine. If `wait`, waits for one until the engine is dropped. `None` if there is no chunk to
-    /// take.
+    /// engine. If `wait`, waits for a chunk until the engine is dropped. Returns `None` if there is
+    /// no chunk to take.
     fn take(
         &self,
         who: usize,
@@ -702,8 +707,8 @@ impl Shared {
         })
     }
 
-    /// Gives the chunks of the failed member `who` to the others. The last member's error ends the
-    /// stream.
+    /// Gives the chunks of the failed member `who` to the other members. If no other member is
+    /// left, `error` ends the stream.
     fn fail(&self, who: usize, error: Error) {
         let name = &self.workers[who].name;
         let mut guard = self.state();
@@ -728,7 +733,7 @@ impl Shared {
             self.done.notify_all();
         } else {
             say(&format!("{name}: {error}; the other devices do its part"));
-            // Members that wait for their measurement wake up too.
+            // Members that wait for their turn to measure their speed wake up too.
             self.workers.iter().for_each(|w| w.wake.notify_one());
         }
     }
@@ -752,7 +757,7 @@ impl Worker {
             .unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Runs `work` with the engine and the buffer for a record.
+    /// Runs `work` with the member's engine and with the buffer for a record.
     fn with_engine<T>(
         &self,
         work: impl FnOnce(&mut dyn Engine, &mut [f32]) -> Result<T, Error>,
@@ -790,8 +795,8 @@ impl Worker {
                         own.begin(place, stream.batch(chunk.slot));
                     }
                     self.prepare(&chunk, place, &input)?;
-                    // The stream needs exclusive access to the slot's input once the slot is
-                    // answered. So this reference is dropped before that.
+                    // The stream needs exclusive access to the slot's input as soon as the slot is
+                    // answered. So this reference is dropped before the chunk is submitted.
                     drop(input);
                     let start = self.now();
                     self.with_engine(|engine, _| engine.submit(place, records))?;
@@ -826,15 +831,15 @@ impl Worker {
         self.track().map(|_| Instant::now())
     }
 
-    /// Adds the time since `start` to the trace.
+    /// Adds a span from `start` to now to the member's track of the trace.
     fn keep(&self, name: &'static str, place: usize, records: usize, start: Option<Instant>) {
         if let (Some(track), Some(start)) = (self.track(), start) {
             track.span(Name::Text(name), place, records, start, start.elapsed());
         }
     }
 
-    /// Measures the member's speed on records of zeros. The flag is true if the device computes
-    /// during `submit`. Returns `None` if the stream has ended meanwhile.
+    /// Measures the member's speed on records of zeros. The returned flag is true if the device
+    /// computes during `submit`. Returns `None` if the stream has ended meanwhile.
     fn measure(&self) -> Result<Option<(Pace, bool)>, Error> {
         let worker = &self.shared.workers[self.who];
         let few = worker.batch.div_ceil(4);
@@ -869,7 +874,7 @@ impl Worker {
         Ok(Some((pace, submitting > times[2] / 2.0)))
     }
 
-    /// Decodes a chunk into slot `place` of the engine.
+    /// Decodes or copies a chunk into slot `place` of the member's engine.
     fn prepare(&self, chunk: &RecordChunk, place: usize, input: &KeptRecords) -> Result<(), Error> {
         let start = self.shared.timed.then(Instant::now);
         self.with_engine(|engine, record| {
@@ -883,7 +888,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits for the chunk in slot `place` and copies its answers to their places.
+    /// Waits for the chunk in slot `place` of the member's engine, and copies its answers to the
+    /// stream's slot.
     fn finish(
         &self,
         place: usize,
@@ -931,7 +937,7 @@ impl Worker {
 
 impl MultiEngine {
     /// Starts the `members`, which all run the same network. `timed` measures the time for
-    /// decoding. `track` is the stream's.
+    /// decoding. `track` is the stream's track of the trace.
     pub(crate) fn new(
         members: Vec<Member>,
         sizes: RecordSizes,

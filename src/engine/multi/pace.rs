@@ -1,7 +1,7 @@
 //! The speeds of the members, and the sizes of their chunks.
 
-/// The measured time of a chunk as a function of its records. It is a straight line from one record
-/// to a full batch, in microseconds.
+/// The measured time of a chunk in microseconds, as a function of its number of records. It is a
+/// straight line from one record to a full batch.
 #[derive(Clone, Debug)]
 pub(super) struct Pace {
     /// The largest number of records in a chunk.
@@ -10,15 +10,17 @@ pub(super) struct Pace {
     full: f64,
 }
 
-/// The weight of the newest measurement. All earlier ones together have the weight 1 − `NEWEST`.
+/// The weight of the newest measurement in a new estimate. All earlier ones together have the
+/// weight 1 − `NEWEST`.
 const NEWEST: f64 = 0.5;
 
-/// A measurement that is off by more than this factor changes both ends of the line. The whole
-/// device has then become faster or slower.
+/// A measured time that is off by more than this factor changes both ends of the line of [`Pace`].
+/// The whole device has then become faster or slower.
 const OFF: f64 = 1.5;
 
 impl Pace {
-    /// Makes the line from the time of one record and that of `records`, in microseconds.
+    /// Makes the line from the time `one` of one record and the time `us` of `records` records, in
+    /// microseconds.
     pub(super) fn new(batch: usize, one: f64, records: usize, us: f64) -> Pace {
         let one = one.max(0.1);
         let mut pace = Pace {
@@ -44,18 +46,18 @@ impl Pace {
         }
     }
 
-    /// The expected time of a chunk in microseconds.
+    /// Returns the expected time of a chunk of `records` records, in microseconds.
     pub(super) fn time(&self, records: usize) -> f64 {
         self.one + (self.full - self.one) * self.part(records)
     }
 
-    /// The rate in full batches, in records per microsecond.
+    /// Returns the member's speed in full batches, in records per microsecond.
     pub(super) fn rate(&self) -> f64 {
         self.batch as f64 / self.full
     }
 
-    /// Returns the number of records that a member computes in `us` microseconds, beyond one batch
-    /// at the rate of full batches.
+    /// Returns the number of records that a member computes in `us` microseconds. Beyond one batch,
+    /// the rate of full batches counts.
     fn within(&self, us: f64) -> usize {
         if us < self.one {
             0
@@ -66,7 +68,7 @@ impl Pace {
         }
     }
 
-    /// Updates the line with the measured time of a chunk.
+    /// Updates the line with the measured time `us` of a chunk of `records` records.
     pub(super) fn observe(&mut self, records: usize, us: f64) {
         let ratio = (us / self.time(records)).max(0.01);
         let factor = 1.0 + (ratio - 1.0) * NEWEST;
@@ -85,8 +87,8 @@ impl Pace {
     }
 }
 
-/// Returns the least time in microseconds from now in which the members together can do `records`
-/// records. A member begins after its own `pending` microseconds.
+/// Returns the least time in microseconds, from now on, in which the members together can do
+/// `records` records. Each member begins after its own `pending` microseconds.
 pub(super) fn horizon<'a>(
     members: impl Iterator<Item = (&'a Pace, f64)> + Clone,
     records: usize,
@@ -100,7 +102,7 @@ pub(super) fn horizon<'a>(
                 pace.full * batches
             }
     };
-    // Found by bisection, because the number of records done grows with the time.
+    // The time is found by bisection, because the number of records done grows with it.
     let (mut low, mut high) = (
         0.0,
         members.clone().map(alone).fold(f64::INFINITY, f64::min),
@@ -120,8 +122,9 @@ pub(super) fn horizon<'a>(
     high
 }
 
-/// Returns the size of the next chunk of a member that is free in `pending` microseconds, so that
-/// it is done by the `horizon`. A partial batch costs as much as the next multiple of `granule`.
+/// Returns the size of the next chunk of a member that is free in `pending` microseconds. The chunk
+/// should be done by the `horizon`. A partial batch costs as much as the next multiple of
+/// `granule`.
 pub(super) fn share(pace: &Pace, pending: f64, horizon: f64, granule: usize) -> usize {
     let records = pace.within(horizon - pending).min(pace.batch);
     records.next_multiple_of(granule.max(1)).min(pace.batch)
@@ -139,17 +142,18 @@ pub(super) struct Party {
     /// Microseconds per record of the fastest member, as measured at the start, when only one
     /// member at a time computes.
     best: f64,
-    /// Microseconds per record of all members, and of the fastest one alone. `None` if a trial has
-    /// yet to measure it.
+    /// Microseconds per record of all members together, and of the fastest one alone. `None` if a
+    /// trial has yet to measure this way.
     costs: [Option<f64>; 2],
-    /// Full slots since the last change. `us` and `records` are the time and the records of those
-    /// after the first [`Party::SETTLE`].
+    /// `slots` counts full slots since the last change between all members and one. `us` and
+    /// `records` are the time and the records of these slots, without the first [`Party::SETTLE`].
     slots: u32,
     us: f64,
     records: usize,
     /// True while a trial compares the two ways: all members, and the fastest one alone.
     trying: bool,
-    /// The number of full slots that are computed one way before the next trial of the other way.
+    /// The number of full slots to compute in the present way before the next trial of the other
+    /// way.
     stay: u32,
     /// `faster` counts consecutive trials that one member alone won. `slower` counts consecutive
     /// slots that took far longer than in the trial.
@@ -158,24 +162,26 @@ pub(super) struct Party {
 }
 
 impl Party {
-    /// The number of slots after a change that are not counted, because some of their chunks were
-    /// taken before it.
+    /// The number of full slots after a change of way that are not counted. Some of their chunks
+    /// were taken before the change.
     const SETTLE: u32 = 2;
-    /// The number of counted slots in a trial.
+    /// The number of full slots that a trial counts.
     const TRIAL: u32 = 3;
-    /// The number of slots between two trials, at first and at most.
+    /// The number of full slots between two trials. It begins with `FIRST_STAY` and grows up to
+    /// `LONGEST_STAY`.
     const FIRST_STAY: u32 = 12;
     const LONGEST_STAY: u32 = 4096;
-    /// One member alone is chosen if its time is below this fraction of the time of all.
+    /// One member alone is chosen if its time is below this fraction of the time of all members
+    /// together.
     const BETTER: f64 = 0.97;
-    /// One member alone is tried if the time of all is above this fraction of the fastest member's
-    /// time at the start.
+    /// One member alone is tried if the time of all members together is above this fraction of the
+    /// fastest member's time at the start.
     const CLEARLY: f64 = 0.8;
     /// The number of consecutive trials that one member alone must win, so that chance does not
     /// decide.
     const SURE: u32 = 2;
-    /// A new trial begins after this many slots in a row (second value) that took this factor
-    /// longer than in the trial (first value).
+    /// A new trial begins if slots take longer than in the last trial by the factor in the first
+    /// value. The second value is the necessary number of such slots in a row.
     const CHANGED: (f64, u32) = (1.5, 2);
 
     pub(super) fn new() -> Party {
@@ -193,7 +199,8 @@ impl Party {
         }
     }
 
-    /// Takes a member's rate at the start, in records per microsecond. The highest one counts.
+    /// Takes a member's rate at the start, in records per microsecond. The highest rate of all
+    /// members counts.
     pub(super) fn can_do(&mut self, rate: f64) {
         self.best = self.best.min(1.0 / rate);
     }
@@ -202,9 +209,9 @@ impl Party {
         self.alone
     }
 
-    /// Takes the number of records in a full slot that is done, and the time since the previous
-    /// full slot was done. Chooses who computes the next slots; `fastest` is the fastest member
-    /// now.
+    /// Takes the number of records in a full slot that is done, and the microseconds since the
+    /// previous full slot was done. Chooses who computes the next slots. `fastest` is the fastest
+    /// member now.
     pub(super) fn observe(&mut self, records: usize, us: f64, fastest: Option<usize>) {
         self.slots += 1;
         if self.slots <= Party::SETTLE {
@@ -255,7 +262,7 @@ impl Party {
             self.stay = (2 * self.stay).min(Party::LONGEST_STAY);
             self.trying = true;
             // The cost of the way in use is known, so the trial measures only the other way. A
-            // member that is alone already has to win only once more.
+            // member that computes alone already has to win only once more.
             self.costs[way] = Some(cost);
             self.costs[1 - way] = None;
             self.faster = if way == 1 { Party::SURE - 1 } else { 0 };
@@ -263,7 +270,7 @@ impl Party {
         }
     }
 
-    /// Lets all members take part again and begins a new trial, for example after a failure.
+    /// Lets all members take part again and begins a new trial, for example after a member failed.
     pub(super) fn begin_again(&mut self) {
         *self = Party {
             stay: self.stay,
@@ -286,8 +293,8 @@ impl Party {
 mod tests {
     use super::*;
 
-    /// Computes `slots` full slots. `cost` has the time of a slot with all members and with one
-    /// alone. Returns the number of slots that one member computed alone.
+    /// Computes `slots` full slots. `cost` has the microseconds of a slot with all members, and
+    /// with one member alone. Returns the number of slots that one member computed alone.
     fn party(party: &mut Party, slots: u32, cost: [f64; 2]) -> u32 {
         let mut alone = 0;
         party.can_do(1000.0 / cost[1]);
@@ -303,20 +310,21 @@ mod tests {
     #[test]
     fn all_take_part_unless_one_is_faster_alone() {
         let mut p = Party::new();
-        // One member alone is tried now and then only.
+        // One member alone is tried only now and then.
         assert!(party(&mut p, 2000, [100.0, 140.0]) < 60);
         // If the others slow the fastest member down, it soon computes alone.
         let mut p = Party::new();
         assert!(party(&mut p, 2000, [140.0, 100.0]) > 1940);
-        // Then the members stop slowing each other down, and all take part again.
+        // Then the members stop slowing each other down. After some slots all take part again.
         assert!(party(&mut p, 8000, [70.0, 100.0]) < 4200);
         assert_eq!(p.alone(), None);
         p.begin_again();
         assert_eq!(party(&mut p, 5, [1.0, 1.0]), 0);
         assert_eq!(p.alone(), Some(3));
-        // If all are clearly faster, one alone is never tried.
+        // If all members together are clearly faster, one alone is never tried.
         assert_eq!(party(&mut Party::new(), 2000, [50.0, 100.0]), 0);
-        // At about equal speed all take part. A single faster trial may be chance.
+        // If both ways are about equally fast, all members take part. A single faster trial may be
+        // chance.
         assert!(party(&mut p, 1000, [100.0, 99.0]) < 60);
         let mut p = Party::new();
         assert_eq!(party(&mut p, 11, [100.0, 90.0]), 5);
@@ -403,21 +411,21 @@ mod tests {
             shares(&[(fast.clone(), 0.0), (fast.clone(), 500.0)], 1600),
             [100, 100]
         );
-        // The last hundred records, while the second member is half through its chunk.
+        // The last hundred records are shared while the second member is half through its chunk.
         let last = shares(&[(fast.clone(), 0.0), (fast.clone(), 500.0)], 100);
         assert!(
             last[0].abs_diff(75) <= 1 && last[1].abs_diff(25) <= 1,
             "{last:?}"
         );
-        // A slow member gets what it can do meanwhile, or nothing.
+        // A slow member gets the records that it can do while the fast one works, or none.
         let uneven = shares(&[(fast.clone(), 0.0), (slow.clone(), 0.0)], 110);
         assert!(
             uneven[0].abs_diff(100) <= 1 && uneven[1].abs_diff(10) <= 1,
             "{uneven:?}"
         );
         assert_eq!(shares(&[(fast.clone(), 0.0), (slow.clone(), 0.0)], 8)[1], 0);
-        // A lone record goes to the member that answers first, which may be the slower one if the
-        // faster is busy.
+        // A lone record goes to the member that answers it first. That may be the slower member if
+        // the faster one is busy.
         assert_eq!(
             shares(&[(fast.clone(), 0.0), (slow.clone(), 0.0)], 1),
             [1, 0]
@@ -427,7 +435,7 @@ mod tests {
             [0, 1]
         );
         assert_eq!(share(&fast, 0.0, 370.0, 10), 40);
-        // Whatever the number of records, at least one member takes some.
+        // For every number of records, at least one member takes some.
         for records in 1..400 {
             assert!(
                 shares(&[(fast.clone(), 77.7), (slow.clone(), 3.3)], records)

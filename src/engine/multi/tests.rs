@@ -15,15 +15,15 @@ struct Dials {
     /// The time of a batch and of each record, in microseconds.
     batch_us: AtomicU64,
     record_us: AtomicU64,
-    /// The number of batches before the member fails; 0: it never fails.
+    /// The number of batches after which the member fails. It never fails if this is 0.
     fails_after: AtomicUsize,
     batches: AtomicUsize,
     records: AtomicUsize,
-    /// The factor for the time while another member computes (0: none), and the number of members
-    /// that compute.
+    /// `crowding` is the factor by which a batch takes longer while another member computes. 0
+    /// turns this off. `busy` is the number of members that compute now.
     crowding: AtomicU64,
     busy: Arc<AtomicUsize>,
-    /// The first run: its number of records, its submission and its end.
+    /// The member's first run: its number of records, and the times of its submission and its end.
     first: Mutex<Option<(usize, Instant, Instant)>>,
 }
 
@@ -35,7 +35,7 @@ struct Mock {
     slots: [Vec<f32>; SLOTS],
     submitted: [usize; SLOTS],
     scores: [Vec<f32>; SLOTS],
-    /// Makes `submit` fail instead of `collect`, and records non-contiguous.
+    /// If true, `submit` fails instead of `collect`, and records are not contiguous.
     early: bool,
 }
 
@@ -76,7 +76,7 @@ impl Engine for Mock {
         let us = d.batch_us.load(SeqCst) + d.record_us.load(SeqCst) * records as u64;
         let others = d.busy.fetch_add(1, SeqCst);
         sleep(Duration::from_micros(us));
-        // The second member to compute is slowed down.
+        // A member that begins while another one computes is slowed down.
         if others > 0 {
             sleep(Duration::from_micros(
                 us * d.crowding.load(SeqCst).saturating_sub(1),
@@ -111,8 +111,8 @@ impl Engine for Mock {
     }
 }
 
-/// Makes an engine of members, each with a batch size and the microseconds of a batch and of a
-/// record.
+/// Makes an engine of mock members. Each has a batch size, the microseconds of a batch, and the
+/// microseconds of each record.
 fn engine(members: &[(usize, u64, u64)]) -> (MultiEngine, Vec<Arc<Dials>>) {
     let busy = Arc::new(AtomicUsize::new(0));
     let dials = |&(_, batch_us, record_us): &(usize, u64, u64)| Dials {
@@ -178,8 +178,8 @@ fn value(n: usize, i: usize) -> f32 {
     ((n * 31 + i * 17) % 1009) as f32
 }
 
-/// Runs batches of these `sizes`, filling one slot while the other is computed. Returns the number
-/// of answered records and the error.
+/// Runs batches of the given `sizes`, filling one slot while the other is computed. Returns the
+/// number of answered records, and the error if one ended the stream.
 fn stream(
     engine: &mut MultiEngine,
     sizes: impl IntoIterator<Item = usize>,
@@ -243,7 +243,7 @@ fn answers_keep_their_order_whoever_is_first() {
     );
     for (MemberMeasurements { times, .. }, d) in times.iter().zip(&dials) {
         assert!(times.records > 0 && times.batches > 0 && times.busy > Duration::ZERO);
-        // Three runs measured the member's speed.
+        // The member's batches include the three runs that measured its speed.
         assert_eq!(d.batches.load(SeqCst) as u64, times.batches + 3);
     }
     assert!(
@@ -252,7 +252,8 @@ fn answers_keep_their_order_whoever_is_first() {
     );
 }
 
-/// PoCL needs this order (`Worker::measure`). Member 1 is not in this process.
+/// PoCL needs full batches first, from one member after the other (`Worker::measure`). Member 1
+/// stands for a driver outside this process.
 #[test]
 fn first_runs_in_this_process_are_full_batches_one_after_the_other() {
     let (engine, dials) = engine(&[(16, 3000, 0), (7, 3000, 0), (1, 3000, 0), (5, 3000, 0)]);
@@ -315,7 +316,7 @@ fn when_all_have_failed_that_is_the_error() {
         ["cannot submit", "cannot compute"].contains(&&*source),
         "{source}"
     );
-    // Some slots were answered before, all of them right.
+    // Some slots were answered before the last member failed, all of them rightly.
     assert!(
         (64..30 * 64).contains(&answered) && answered % 64 == 0,
         "{answered}"
@@ -361,7 +362,7 @@ fn who_becomes_slow_gets_less() {
     assert!(recovered, "{then}");
 }
 
-/// Two members slow each other down. Soon one computes alone, and later both again.
+/// Two members slow each other down, so one soon computes alone. Later both compute again.
 #[test]
 fn who_is_in_the_way_rests() {
     let (mut engine, dials) = engine(&[(10, 0, 100), (10, 0, 100)]);
@@ -419,7 +420,7 @@ fn bytes_are_decoded_by_the_members() {
             };
             assert!(engine.defer(1, i.into(), &decode, &[byte, 1, 2]));
         }
-        // The last record is given as numbers.
+        // The last record of the batch is given as numbers, not as bytes.
         engine.record(1, 31).unwrap().fill(&[31.0, 1.0, 2.0]);
         engine.submit(1, 32).unwrap();
         assert!(!engine.defer(1, 0, &decode, &[0, 0, 0]), "members have it");

@@ -14,7 +14,7 @@ use crate::observe::profile::Phases;
 use crate::planner::fit;
 use crate::registry::{DeviceClass, EngineKind, PlanRecipe};
 
-/// The choice of device and plan, before anything is created.
+/// The choice of device and plan, made before anything is created on the device.
 #[derive(Clone, Debug)]
 pub(crate) struct Decision {
     /// The OpenCL device, or `None` for the host.
@@ -24,13 +24,13 @@ pub(crate) struct Decision {
     pub(crate) why: Vec<String>,
     /// A failure at start that made `auto` choose the host.
     pub(crate) warning: Option<String>,
-    /// The trial that the device needs because this is its first start: the key of its trial
-    /// record, and the decision for the host, which runs if the trial favours it. Else `None`.
+    /// `Some` if this is the device's first start, which needs a trial against the host. Holds the
+    /// key of the trial record, and the decision for the host, which runs if the host wins.
     pub(crate) first: Option<(TrialKey, Box<Decision>)>,
 }
 
-/// Decides what runs the network: one device, or several. Loads OpenCL only if the answer can be
-/// an OpenCL device.
+/// Decides what runs the network: one device, or several. Loads OpenCL only if an OpenCL device may
+/// be chosen.
 pub(crate) fn decide(request: &Request, phases: &mut Phases) -> Result<Vec<Decision>, Error> {
     if let Some(name) = request
         .plan
@@ -161,8 +161,8 @@ fn on_device(request: &Request, device: Device, mut why: Vec<String>) -> Result<
 }
 
 /// Returns the tuning record of a device (`None`: the host), unless the user asks for another plan.
-/// Adds a line to `why` for each record that is ignored. Under `--plan tuned` it is an error if
-/// there is no usable record.
+/// Adds a line to `why` for each record that is ignored. Under `--plan tuned`, a missing or
+/// unusable record is an error.
 fn tuned(
     request: &Request,
     device: Option<&Device>,
@@ -217,8 +217,8 @@ fn host_class() -> Option<&'static DeviceClass> {
 }
 
 /// Returns the modelled time in microseconds of a batch of `records` records on a device of
-/// `class`. `None` if the program lacks the class's plan or does not know that plan's number of
-/// steps.
+/// `class`. `None` if the program lacks the plan of this class, or does not know the plan's number
+/// of steps.
 fn estimate(class: &DeviceClass, threads: usize, records: usize) -> Option<f64> {
     let recipe = baked::library().plan(&class.plan).ok()?;
     let steps = baked::steps(&recipe.name)?;
@@ -238,8 +238,8 @@ fn auto(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
     Ok(decision)
 }
 
-/// Decides by tuning records. Returns `None` if host or device lacks one, or if the recorded device
-/// may not be used.
+/// Decides by tuning records. Returns `None` if host or devices have no record, or if the device
+/// with the best record is not there or may not be used.
 fn by_records(
     request: &Request,
     phases: &mut Phases,
@@ -263,14 +263,14 @@ fn by_records(
         let is_best = |d: &Device| tuning::identity(Some(d)) == best.device && serves(d);
         all.devices.into_iter().find(is_best)
     });
-    // The estimate decides if the driver is another one, if the device is gone, or if it is a CPU,
-    // which users must name.
+    // If the driver has changed, if the device is gone, or if it is a CPU, the estimate decides. A
+    // CPU is used only if the user names it.
     device
         .map(|d| on_device(request, d.clone(), vec![format!("{}: {rates}", line(&d))]))
         .transpose()
 }
 
-/// The decision by the modelled times. Loads OpenCL only if some GPU could be faster than the host.
+/// Decides by the modelled times. Loads OpenCL only if some GPU could be faster than the host.
 fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error> {
     let records = request.batch.unwrap_or(baked::plan().batch);
     let threads = threads();
@@ -309,8 +309,8 @@ fn by_estimate(request: &Request, phases: &mut Phases) -> Result<Decision, Error
         return on_host(request, vec![why], None);
     };
     let name = line(&device);
-    // A user who names kernel sources (`--kernels`) wants to run them, so no trial chooses the
-    // host.
+    // A user who names kernel sources (`--kernels`) wants to run them. So no trial may choose the
+    // host instead.
     if request.tries && request.sources.folder.is_none() {
         let why =
             format!("{name}: to be tried: {batch} should take {us:.0} µs on it, {on_host_us}");
@@ -334,8 +334,8 @@ fn opened(phases: &mut Phases) -> Result<Devices, Error> {
         .map_err(Error::from)
 }
 
-/// Returns the device with the least modelled time, and that time in microseconds. `None` if `auto`
-/// may choose no device.
+/// Returns the device with the least modelled time, and that time in microseconds. `None` if there
+/// is no device that `auto` may choose.
 fn fastest(devices: &[Device], records: usize) -> Option<(f64, Device)> {
     let modelled = |d: &&Device| estimate(opencl::class(d)?, 1, records);
     let all = devices.iter().filter(|d| serves(d));
@@ -344,8 +344,8 @@ fn fastest(devices: &[Device], records: usize) -> Option<(f64, Device)> {
         .map(|(us, d)| (us, d.clone()))
 }
 
-/// Decides by the result of the device's first start, if the cache folder has it. Otherwise the
-/// returned decision asks for a trial.
+/// Decides by the stored result of the device's first start, if the cache folder has one. Otherwise
+/// the returned decision asks for a trial.
 fn by_first_start(request: &Request, device: Device, why: String) -> Result<Decision, Error> {
     let on_it = on_device(request, device.clone(), vec![why])?;
     let on_host = on_host(request, Vec::new(), None)?;
@@ -360,8 +360,8 @@ fn by_first_start(request: &Request, device: Device, why: String) -> Result<Deci
     })
 }
 
-/// Chooses the device if its first start gave right answers and was faster than the host, else the
-/// host. The measured rates replace the estimate, which is the device's first reason.
+/// Chooses the device if its trial gave right answers and was faster than the host, else the host.
+/// The first reason then states the measured times instead of the estimate.
 pub(super) fn by_trial(
     trial: &Trial,
     key: &TrialKey,

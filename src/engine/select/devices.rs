@@ -1,4 +1,4 @@
-//! OpenCL devices: choosing among them, and saying in words what they are.
+//! OpenCL devices: choosing among them, and describing them in words.
 
 use super::wish::{DeviceWish, Request};
 use crate::cl::{self, ClLibrary, Device, DeviceKind, Devices, LocalMemory};
@@ -6,7 +6,8 @@ use crate::engine::opencl;
 use crate::error::Error;
 use std::fmt::{Display, Write};
 
-/// Returns the devices that `--device` names, in its order; `None` in the list is the host.
+/// Returns the devices that `--device` names, in the same order. `None` in the result stands for
+/// the host.
 pub(super) fn chosen(
     request: &Request,
     devices: &Devices,
@@ -42,8 +43,8 @@ pub(super) fn chosen(
     Ok(found)
 }
 
-/// Returns all usable GPUs and accelerators with `units` compute units. If there are none, returns
-/// all such devices of the best other kind.
+/// Returns all usable GPUs and accelerators with `units` compute units (`None`: any number). If
+/// there are none, returns all such CPUs, or else all such custom devices.
 fn all(devices: &Devices, units: Option<u32>, library: &ClLibrary) -> Result<Vec<Device>, Error> {
     let fits = |d: &&Device| d.unusable().is_none() && units.is_none_or(|n| n == d.compute_units);
     let kind = |d: &&Device| rank(d).max(1);
@@ -65,10 +66,10 @@ fn all(devices: &Devices, units: Option<u32>, library: &ClLibrary) -> Result<Vec
     }
 }
 
-/// The one device that `wish` names.
+/// Returns the one device that `wish` names.
 ///
 /// # Errors
-/// No device or several match; the message lists all devices.
+/// No device or several devices match. The message lists all devices.
 pub(crate) fn choose(
     devices: &Devices,
     wish: &DeviceWish,
@@ -101,7 +102,7 @@ pub(crate) fn choose(
                 .filter(usable)
                 .collect();
             // Only devices of the best kind match. With --compute-units there must be exactly one
-            // of them.
+            // such device.
             let best = all.iter().map(|d| rank(d)).min();
             all.retain(|d| Some(rank(d)) == best);
             if compute_units.is_none() {
@@ -149,7 +150,7 @@ fn unfit(
     ))
 }
 
-/// Ranks device kinds: 0 is the best.
+/// Returns the rank of a device's kind. Lower ranks are preferred, and 0 is the best.
 fn rank(d: &Device) -> u32 {
     match d.kind {
         DeviceKind::Gpu => 0,
@@ -159,7 +160,7 @@ fn rank(d: &Device) -> u32 {
     }
 }
 
-/// Returns true if `auto` may choose the device. CPUs are chosen by name only.
+/// Returns true if `auto` may choose the device. It never chooses CPUs, which the user must name.
 pub(super) fn serves(d: &Device) -> bool {
     matches!(d.kind, DeviceKind::Gpu | DeviceKind::Accelerator) && d.unusable().is_none()
 }
@@ -172,7 +173,8 @@ pub(super) fn line(d: &Device) -> String {
     )
 }
 
-/// Lists all devices, two lines each; with `all` every property.
+/// Lists all devices, with two lines for each. With `all` the list has every property of each
+/// device.
 pub(crate) fn listing(devices: &Devices, all: bool) -> String {
     let mut text = String::new();
     for d in &devices.devices {
@@ -198,8 +200,8 @@ pub(crate) fn listing(devices: &Devices, all: bool) -> String {
     text.trim_end().to_string()
 }
 
-/// The properties of a device, one line each: table 2.1 of the thesis, and everything else that
-/// plans depend on.
+/// Lists the properties of a device, one on each line: those in table 2.1 of the thesis, and all
+/// others that plans depend on.
 fn facts(d: &Device) -> String {
     let details = d.details();
     let mut text = String::new();

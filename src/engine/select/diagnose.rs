@@ -1,4 +1,5 @@
-//! Finds the first step that a device computes wrongly. Programs without the lab do not search.
+//! Finds the first step that a device computes wrongly. Programs without the lab do not search for
+//! it.
 
 use super::decide::Decision;
 #[cfg(feature = "lab")]
@@ -8,8 +9,8 @@ use super::wish::Request;
 #[cfg(feature = "lab")]
 use crate::engine::diagnosis;
 
-/// Names the first wrong step of a device, as the end of a message. Returns an empty text for the
-/// host and for programs without the lab.
+/// Names the first step that a device computes wrongly, as the end of a message. Returns an empty
+/// text for the host and for programs without the lab.
 #[cfg(feature = "lab")]
 pub(super) fn diagnosis(request: &Request, decision: &Decision, records: &[f32]) -> String {
     first_wrong(request, decision, records).map_or_else(String::new, |found| format!("; {found}"))
@@ -20,8 +21,8 @@ pub(super) fn diagnosis(_: &Request, _: &Decision, _: &[f32]) -> String {
     String::new()
 }
 
-/// Names the first wrong step of each of several devices. It is not known which device computed a
-/// record, so each device computes all of them again.
+/// Returns a function that names the first wrong step of each of several devices. Nobody knows
+/// which device computed a record, so each device computes all given records again.
 #[cfg(feature = "lab")]
 pub(super) fn diagnosis_of_each(request: &Request, decisions: &[Decision]) -> Diagnose {
     let (request, decisions) = (

@@ -1,4 +1,4 @@
-//! Batches that the memory limit allows.
+//! The batch sizes that the memory limit (`--max-memory`) allows.
 
 use super::decide::Decision;
 use super::wish::Request;
@@ -19,8 +19,8 @@ pub(crate) fn model(request: &Request, decision: &Decision) -> Result<Model, Err
     Ok(model)
 }
 
-/// Makes the model with the plan's own batches, or with smaller ones that `--max-memory` allows. An
-/// error if no batch fits, or if the user set a batch size that does not fit.
+/// Makes the model with the plan's own batch size, or with a smaller one that `--max-memory`
+/// allows. It is an error if no batch fits, or if the user set a batch size that does not fit.
 fn within_memory(request: &Request, decision: &Decision) -> Result<Model, Error> {
     let (recipe, network, library) = (&decision.recipe, baked::network(), baked::library());
     let model = Model::baked(recipe, request.batch).map_err(Error::device)?;
@@ -47,7 +47,7 @@ fn within_memory(request: &Request, decision: &Decision) -> Result<Model, Error>
     }
 }
 
-/// The message that a plan needs more memory than `--max-memory` allows.
+/// Returns the message that a plan needs more memory than `--max-memory` allows.
 pub(super) fn too_large(plan: &Plan, needed: u64, most: u64) -> String {
     let records = if plan.batch == 1 { "record" } else { "records" };
     format!(
@@ -59,7 +59,8 @@ pub(super) fn too_large(plan: &Plan, needed: u64, most: u64) -> String {
     )
 }
 
-/// Threads of the host engine: the cores that this process may use.
+/// Returns the number of threads of the host engine, which is the number of cores that this process
+/// may use.
 pub(crate) fn threads() -> usize {
     crate::sys::io::cores()
 }

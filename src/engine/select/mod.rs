@@ -1,5 +1,5 @@
-//! Chooses the engine, device and plan that run the network, by the command line's wish. Under
-//! `auto` tuning records, a trial of the device or an estimate decide.
+//! Chooses the engine, device and plan that run the network, as the command line asks. Under
+//! `auto`, tuning records, a trial of the device, or an estimate decide.
 //!
 //! | file       | what                                                              |
 //! |------------|-------------------------------------------------------------------|
@@ -48,7 +48,7 @@ mod tests {
         );
     }
 
-    /// The program runs the baked plan: nothing is planned at start, no constant is copied.
+    /// The program uses the baked plan as it is: it makes no plan at start and copies no constant.
     #[test]
     fn the_baked_plan_runs_as_it_was_baked() {
         let request = Request {

@@ -21,24 +21,26 @@ use crate::planner::fit::Memory;
 use crate::sys::watchdog;
 use std::sync::{Arc, Mutex};
 
-/// A running engine, with the reasons for it.
+/// A started engine, with the reasons why it was chosen.
 pub(crate) struct Running {
     pub(crate) engine: Box<dyn Engine>,
-    /// The device in words.
+    /// A text that describes the device.
     pub(crate) device: String,
     pub(crate) plan: Plan,
-    /// The number of constants that were repacked at start, because the plan is not the baked one.
+    /// The number of constants that were repacked at start, because the plan needs other layouts
+    /// than the baked ones.
     pub(crate) laid_out_again: usize,
     /// The reasons for this device and this plan, one line each.
     pub(crate) why: Vec<String>,
-    /// Failures at start that did not stop `auto` or `all`.
+    /// Messages about devices that failed at start without ending the program, and about changes to
+    /// the plan that a device's limits demanded.
     pub(crate) warnings: Vec<String>,
     /// The times of the phases of start-up.
     pub(crate) phases: Phases,
-    /// The devices, if several share the records, else empty. With several, `plan` is that of the
-    /// first device, and `laid_out_again` is the sum over all.
+    /// The devices that share the records, if there are several, else empty. With several, `plan`
+    /// is that of the first device, and `laid_out_again` is the sum over all devices.
     pub(crate) members: Vec<observe::report::RunningMember>,
-    /// Finds the step of the plan that computes given records wrongly.
+    /// A function that names the step of the plan that computes given records wrongly.
     pub(crate) diagnose: Diagnose,
 }
 
@@ -67,14 +69,14 @@ pub(crate) fn start(request: &Request) -> Result<Running, Error> {
     Ok(running)
 }
 
-/// Decides what runs the network, and starts each device alone, one after the other. Hands each
-/// one, or the error of its start, to `visit`.
+/// Decides what runs the network, and starts each device alone, one after the other. Calls `visit`
+/// with each started engine, or with the error of its start.
 pub(crate) fn each(
     request: &Request,
     mut visit: impl FnMut(Result<Running, Error>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut phases = Phases::default();
-    // No device is tried against the host, because the caller judges each device itself.
+    // No device has a trial against the host, because the caller judges each device itself.
     let request = &Request {
         tries: false,
         ..request.clone()
@@ -92,8 +94,8 @@ pub(crate) fn each(
                 .filter(|_| request.device.is_several());
             let running = alone(request, decision, phases.clone())
                 .map_err(|e| of_device(device.as_deref(), e));
-            // Several devices may run different plans. At least one of them must have read a file
-            // of the folder of `--kernels`.
+            // Several devices may run different plans. After the last one, at least one of them
+            // must have read a file of the folder of `--kernels`.
             if let (true, Ok(running)) = (i == last, &running) {
                 request
                     .sources
@@ -103,7 +105,7 @@ pub(crate) fn each(
         })
 }
 
-/// Puts the device's name in front of an error.
+/// Puts the device's name in front of the error's message.
 pub(super) fn of_device(device: Option<&str>, e: Error) -> Error {
     let Some(device) = device else { return e };
     match e.into_kind() {
@@ -162,7 +164,8 @@ fn alone(request: &Request, decision: Decision, mut phases: Phases) -> Result<Ru
     }
 }
 
-/// Tries a device at its first start. Returns the decision that the trial leads to.
+/// Runs the trial of a device at its first start, if the decision asks for one. Returns the
+/// decision that the trial leads to.
 fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Decision {
     let Some((key, mut host)) = decision.first.take() else {
         return decision;
@@ -178,7 +181,7 @@ fn tried(request: &Request, mut decision: Decision, phases: &mut Phases) -> Deci
         ..request.clone()
     };
     let start = |decision| run(&request, decision, threads(), &mut Phases::default());
-    // Without a host engine there is nothing to compare with.
+    // Without a host engine there is nothing to compare the device with.
     let Ok(mut other) = start(&host) else {
         return decision;
     };
@@ -278,7 +281,7 @@ fn together(
     })
 }
 
-/// Facts about a started device, which its own thread passes to the thread that starts it.
+/// Facts about a started device. Its own thread passes them to the thread that starts it.
 struct Told {
     report: observe::report::RunningMember,
     laid_out_again: usize,
@@ -286,21 +289,23 @@ struct Told {
     phases: Phases,
 }
 
-/// Returns true if the other devices run without one that fails with this error.
+/// Returns true if the run goes on without a device whose start failed with error `e`. This is so
+/// under `--device all`.
 fn may_fail(request: &Request, e: &Error) -> bool {
     matches!(e.kind(), ErrorKind::Device { .. } | ErrorKind::Limit(_))
         && request.device.each().contains(&DeviceWish::All)
 }
 
-/// Makes the function that starts a device on its own thread, and puts facts into `told`.
+/// Makes the function that starts a device on the device's own thread, and puts facts about it into
+/// `told`.
 fn build(
     request: Request,
     decision: Decision,
     group: usize,
     told: Arc<Mutex<Option<Told>>>,
 ) -> Build {
-    // A device's thread waits most of the time, so the host engine has all cores. If it slows other
-    // devices down, `engine::multi` measures that and leaves members out.
+    // A device's thread waits most of the time, so the host engine may use all cores. If it slows
+    // other devices down, `engine::multi` measures that and leaves members out.
     let threads = threads();
     let track = request.track.map(|track| track.member(group));
     Box::new(move || {
@@ -347,12 +352,12 @@ struct Started {
     plan: Plan,
     laid_out_again: usize,
     /// The reason why the engine runs another plan or smaller batches than decided. `None` if it
-    /// does not.
+    /// runs as decided.
     instead: Option<String>,
 }
 
-/// Starts an engine. If a device has too little memory, halves the batches, unless the user set
-/// their size.
+/// Starts an engine. If the device has too little memory, halves the batch size and tries again,
+/// unless the user set the size.
 fn run(
     request: &Request,
     decision: &Decision,
@@ -377,7 +382,8 @@ fn run(
     }
 }
 
-/// Starts an engine with the decided batches. Sets `tried` to their size before it uses the device.
+/// Starts an engine once. Sets `tried` to the number of records in a batch before it uses the
+/// device.
 fn run_once(
     request: &Request,
     decision: &Decision,
@@ -402,7 +408,8 @@ fn run_once(
                 phases.time("clock", || engine.trace(track))?;
             }
             let (plan, instead) = (engine.plan().clone(), engine.instead().map(str::to_string));
-            // A plan with a launch for each layer needs more memory than the decided one.
+            // A plan with a launch for each layer needs more memory than the decided plan with
+            // fewer launches.
             let needed = Memory::of(&plan, !device.unified_memory).total();
             if let Some(most) = request.max_memory.filter(|&most| most < needed) {
                 return Err(Error::limit(format!(
@@ -440,7 +447,7 @@ fn run_once(
 }
 
 /// Returns true if an error means that the device has too little memory. Some drivers say "out of
-/// resources" instead, which counts for calls that create or use memory.
+/// resources" instead. That counts for calls that create or use memory.
 fn out_of_memory(e: &Error) -> bool {
     const MEMORY: [i32; 2] = [-4, -61];
     const RESOURCES: [i32; 2] = [-5, -6];
@@ -459,8 +466,8 @@ fn out_of_memory(e: &Error) -> bool {
     })
 }
 
-/// Starts the host engine in batches of `batch`, beside the devices of `request`. `--max-memory`
-/// does not bound this engine, because it saves records when a device fails.
+/// Starts the host engine beside the devices of `request`, with batches of `batch` records.
+/// `--max-memory` does not limit this engine, because it saves records when a device fails.
 pub(crate) fn beside(request: &Request, batch: usize) -> Result<Box<dyn Engine>, Error> {
     let request = Request {
         plan: None,

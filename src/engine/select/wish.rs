@@ -9,18 +9,18 @@ use crate::registry::EngineKind;
 /// The value of `--device`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceWish {
-    /// The faster of host and GPU, by tuning records, a trial or the estimate.
+    /// The faster one of host and GPU, according to tuning records, a trial or the estimate.
     Auto,
     Host,
     /// Any OpenCL device: the first GPU, else the first accelerator, else the first CPU.
     OpenCl,
     /// The OpenCL device with this index.
     Index(usize),
-    /// The OpenCL device whose name contains this, ignoring case.
+    /// The OpenCL device whose name contains this text, ignoring case.
     Name(String),
-    /// All GPUs and accelerators. If there are none, all devices of the best kind.
+    /// All GPUs and accelerators. If there are none, all devices of the best other kind.
     All,
-    /// Several devices: each entry is one device or `All`.
+    /// Several devices. Each entry of the list is one device or `All`.
     List(Vec<DeviceWish>),
 }
 
@@ -28,7 +28,7 @@ impl DeviceWish {
     /// Parses the value of `--device`.
     ///
     /// # Errors
-    /// An empty entry, `auto` in a list, or an entry that is there twice.
+    /// An entry is empty, or is there twice, or is `auto` in a list.
     pub(crate) fn parse(text: &str) -> Result<DeviceWish, String> {
         let one = |text: &str| match text.trim() {
             "" => Err("expected auto, host, opencl, all, an index or part of a name".to_string()),
@@ -66,7 +66,7 @@ impl DeviceWish {
         matches!(self, DeviceWish::All | DeviceWish::List(_))
     }
 
-    /// The entries of a list, or the one device.
+    /// Returns the entries of a list, or the wish itself as the only entry.
     pub(super) fn each(&self) -> &[DeviceWish] {
         match self {
             DeviceWish::List(list) => list,
@@ -80,19 +80,19 @@ impl DeviceWish {
 pub(crate) struct Request {
     pub(crate) device: DeviceWish,
     pub(crate) compute_units: Option<u32>,
-    /// `--plan`; `baked` is the plan that the build chose.
+    /// The value of `--plan`. `baked` stands for the plan that the build chose.
     pub(crate) plan: Option<String>,
     pub(crate) batch: Option<usize>,
     /// `--max-memory`, in bytes.
     pub(crate) max_memory: Option<u64>,
-    /// The results that the host reads back.
+    /// The kinds of results that the host reads back from the device.
     pub(crate) wanted: Wanted,
     pub(crate) timed: bool,
-    /// The track of the trace that keeps each measured time; `None` without `--trace`.
+    /// The track of the trace that gets each measured time. `None` without `--profile=trace`.
     pub(crate) track: Option<Track>,
-    /// The kernel sources: the baked ones, or a folder.
+    /// The kernel sources: the baked ones, or those in the folder of `--kernels`.
     pub(crate) sources: Sources,
-    /// True if `auto` tries a device at its first start. Otherwise the estimate decides.
+    /// True if `auto` runs a trial of a device at its first start. Otherwise the estimate decides.
     pub(crate) tries: bool,
     /// True if a host with many threads may take larger batches than the plan says.
     pub(crate) grows: bool,
@@ -106,7 +106,8 @@ pub(crate) fn is_auto(request: &Request) -> bool {
         && wished_engine(request).is_none()
 }
 
-/// The engine of the plan that `--plan` names, if only one engine runs it.
+/// Returns the engine of the plan that `--plan` names. `None` without `--plan`, or for `tuned`,
+/// which either engine may have.
 pub(super) fn wished_engine(request: &Request) -> Option<EngineKind> {
     match request.plan.as_deref()? {
         "baked" => Some(baked::plan().engine),

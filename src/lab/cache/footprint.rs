@@ -1,10 +1,12 @@
-//! Lines and pages that work-groups need at a time: the figures that the documents derive by hand.
+//! The cache lines and pages that a core's work-groups need at a time. ARM's guide and the thesis
+//! derive these figures by hand.
 
 use super::pattern::{Pattern, pattern};
 use super::shape::CacheShape;
 use super::walk::Walk;
 
-/// Terms of the sum between two barriers of ARM's cache-blocked kernels: 32 iterations of four.
+/// The terms of each dot product that ARM's cache-blocked kernels add between two barriers. They
+/// are 32 iterations of four terms.
 pub(super) const ARM_BARRIER: usize = 4 * 32;
 
 /// The number of cache lines that loads touch, and the number of lines that the loaded bytes would
@@ -15,17 +17,18 @@ pub(super) struct LoadedLines {
     pub(super) full: f64,
 }
 
-/// The number of lines that miss together, and the number of iterations from one such bulk to the
-/// next (thesis, §8).
+/// The cache lines that one work-group misses together, and the iterations from one such bulk of
+/// misses to the next (thesis, §8).
 #[derive(Debug, PartialEq)]
 pub(super) struct Bulk {
     pub(super) lines: usize,
     pub(super) period: usize,
 }
 
-/// Returns the number of pages that the first groups of a core load from: in the whole k loop, and
-/// in its first [`ARM_BARRIER`] terms. Groups that drift apart may need the first number of pages
-/// at a time. Groups that run in step need the second one.
+/// Returns two numbers of memory pages that the first work-groups of a core load from. The first
+/// counts the whole k loop, the second only its first [`ARM_BARRIER`] terms. Groups that drift
+/// apart in time may need all pages of the first number at once. Groups that run in step need only
+/// those of the second.
 pub(super) fn pages(pattern: &Pattern, size: usize, shape: &CacheShape) -> [f64; 2] {
     let shift = shape.page.trailing_zeros() - 2;
     let walk = Walk::new(pattern, size, shift);
@@ -35,17 +38,18 @@ pub(super) fn pages(pattern: &Pattern, size: usize, shape: &CacheShape) -> [f64;
     [all, close].map(|n| walk.lines(groups.clone(), 0..n, shift).len() as f64)
 }
 
-/// Returns the average number of lines that one group fetches in an iteration if it fetches each
-/// line once. These are its misses in a cache that keeps everything that is used again.
+/// Returns the average number of cache lines that one work-group loads per iteration, if it fetches
+/// each line once. These are its misses in a cache that keeps every line that is used again.
 pub(super) fn alone(pattern: &Pattern, shape: &CacheShape) -> f64 {
     let walk = Walk::new(pattern, 1024, shape.shift());
-    // A line is read to its end in as many iterations as it has floats, whatever the k step.
+    // After as many iterations as a line has floats, lines are read to their ends for any k step.
     let n = (shape.line / 4).min(walk.iterations.len());
     walk.lines(0..1, 0..n, walk.shift).len() as f64 / n as f64
 }
 
-/// Returns the lines that one group loads in its first iteration, and the iterations until it needs
-/// other lines. In a cache that keeps everything these are its bulks of misses.
+/// Returns the cache lines that one work-group loads in its first iteration, and the number of
+/// iterations until it loads another line. In a cache that keeps everything, these lines miss
+/// together.
 pub(super) fn bulk_and_period(pattern: &Pattern, shape: &CacheShape) -> Bulk {
     let walk = Walk::new(pattern, 1024, shape.shift());
     let lines = |i: usize| walk.lines(0..1, i..i + 1, walk.shift);
@@ -58,7 +62,7 @@ pub(super) fn bulk_and_period(pattern: &Pattern, shape: &CacheShape) -> Bulk {
     }
 }
 
-/// Returns the lines that the threads of a core load in the first four iterations.
+/// Returns the cache lines that all work-groups of a core load in the first four iterations.
 pub(super) fn four_iterations(pattern: &Pattern, shape: &CacheShape) -> LoadedLines {
     let size = (4 * shape.threads).next_multiple_of(1024);
     let walk = Walk::new(pattern, size, shape.shift());
@@ -70,8 +74,9 @@ pub(super) fn four_iterations(pattern: &Pattern, shape: &CacheShape) -> LoadedLi
     }
 }
 
-/// Returns the pattern of a blocked kernel of ARM, in groups of `dimension_1` units along dimension
-/// 1 and up to 4 along dimension 0. `None` if a core has fewer than `dimension_1` threads.
+/// Returns the pattern of one of ARM's blocked kernels. Its work-groups have `dimension_1`
+/// work-items along dimension 1 and up to 4 along dimension 0. `None` if a core has fewer than
+/// `dimension_1` threads.
 pub(super) fn arm(codename: &str, dimension_1: usize, shape: &CacheShape) -> Option<Pattern> {
     let mut pattern = pattern(codename)?;
     pattern.group = [(shape.threads / dimension_1).min(4), dimension_1];
@@ -79,8 +84,8 @@ pub(super) fn arm(codename: &str, dimension_1: usize, shape: &CacheShape) -> Opt
     (pattern.group[0] > 0).then_some(pattern)
 }
 
-/// Returns the misses of a group in an iteration by a formula of ARM or the thesis. `None` for
-/// kernels without a formula.
+/// Returns the cache misses of a work-group per iteration, by a formula of ARM or of the thesis.
+/// `None` for kernels without a formula.
 pub(super) fn document(pattern: &Pattern) -> Option<f64> {
     let [g0, g1] = pattern.group.map(|g| g as f64);
     let groups = 128.0 / (g0 * g1);

@@ -2,8 +2,8 @@
 
 use super::shape::CacheShape;
 
-/// A set-associative cache with LRU replacement. Each set lists its lines from the one used last to
-/// the one that is replaced next.
+/// A set-associative cache with LRU replacement. Each set lists its lines from the most to the
+/// least recently used.
 pub(super) struct Cache {
     ways: usize,
     sets: u32,
@@ -19,8 +19,8 @@ impl Cache {
         }
     }
 
-    /// Uses a line, which becomes the last used one of its set. Returns true if the cache held it.
-    /// If not, the set loses the line that was not used for longest.
+    /// Uses a cache line, which becomes the most recently used one of its set. Returns true if the
+    /// cache held the line. If not, the set evicts its least recently used line.
     pub(super) fn hit(&mut self, line: u32) -> bool {
         let set = if self.sets.is_power_of_two() {
             line & (self.sets - 1)
@@ -38,7 +38,7 @@ impl Cache {
     }
 }
 
-/// Misses of all L1 together, and of the L2.
+/// Counts of cache misses: `l1` sums those of all cores' L1, `l2` has those of the shared L2.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Count {
     pub(super) l1: u64,
@@ -68,8 +68,8 @@ impl Caches {
         }
     }
 
-    /// Uses a line on a core: in its L1, and after a miss there in the L2. Adds the misses to
-    /// `count`.
+    /// Accesses a cache line from a core: first in the core's L1, and after a miss there in the L2.
+    /// Adds the misses to `count`.
     pub(super) fn use_line(&mut self, core: usize, line: u32, count: &mut Count) {
         if !self.l1[core].hit(line) {
             count.l1 += 1;

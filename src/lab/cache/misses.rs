@@ -1,4 +1,4 @@
-//! Counts the cache misses of products.
+//! Counts the cache misses of matrix products by simulation.
 
 use super::lru::{Caches, Count};
 use super::pattern::Pattern;
@@ -10,30 +10,33 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Misses of a product in all groups, extrapolated if only a sample was simulated.
+/// The cache misses of a whole matrix product. They are extrapolated if only a sample of its
+/// work-groups was simulated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Misses {
-    /// Misses of all L1 together.
+    /// L1 misses, summed over all cores.
     pub(super) l1: f64,
-    /// Misses of the L2.
+    /// Misses of the L2, which all cores share.
     pub(super) l2: f64,
-    /// Half the distance between the quartiles of the sampled places, for `l1` and `l2`; 0 if the
-    /// whole product was simulated.
+    /// Half the interquartile range of the misses over the sampled places, for `l1` and `l2`. It is
+    /// 0 if the whole product was simulated.
     pub(super) spread: [f64; 2],
-    /// Multiply-adds of the whole product.
+    /// The number of multiply-adds of the whole product.
     pub(super) madds: f64,
-    /// Iterations of the k loop, summed over the groups.
+    /// The number of iterations of the k loop, summed over all work-groups of the product.
     pub(super) iterations: f64,
     /// The number of work-groups of the whole product.
     pub(super) groups: usize,
-    /// Groups that were simulated and counted; equal to `groups` if nothing was sampled.
+    /// The number of work-groups that were simulated and counted; equal to `groups` without
+    /// sampling.
     pub(super) counted: usize,
-    /// Places of the grid that were sampled; 1 if the whole product was simulated.
+    /// The number of places in the grid of work-groups that were sampled; 1 if the whole product
+    /// was simulated.
     pub(super) places: usize,
 }
 
-/// The misses of one pattern, one item for each size. An error is the reason why the size is left
-/// out.
+/// The misses of one kernel's pattern, one item for each matrix size. An error is the reason why
+/// that size was not simulated.
 pub(super) type MissesBySize = Vec<Result<Misses, String>>;
 
 impl Misses {
@@ -50,24 +53,27 @@ impl Misses {
     }
 }
 
-/// The part of a product that is simulated, in waves. The cores hold all groups of a wave at once.
+/// The part of a matrix product that is simulated, in waves. A wave is all work-groups that the
+/// cores hold at once.
 struct Coverage {
-    /// Waves of the whole product.
+    /// The number of waves of the whole product.
     waves: usize,
-    /// Places of the grid; 1 if the whole product is simulated.
+    /// The number of sampled places in the grid of work-groups; 1 if the whole product is
+    /// simulated.
     places: usize,
-    /// Waves that are counted at each place.
+    /// The number of waves whose misses are counted at each place.
     counted: usize,
-    /// Waves of warm-up before each place.
+    /// The number of waves before each place that only warm up the caches. Their misses do not
+    /// count.
     before: usize,
-    /// The iteration at which the first wave of a warm-up starts, since a warm-up may need less
-    /// than a whole wave.
+    /// The iteration of the k loop at which the first wave of a warm-up starts. It is not 0 if a
+    /// warm-up needs less than a whole wave.
     from: usize,
 }
 
 impl Coverage {
-    /// Chooses the whole product if it is small, else a sample of it. An error if even the sample
-    /// has more cache accesses than `sample.most`.
+    /// Chooses to simulate the whole product if it is small, else a sample of it. Returns an error
+    /// if even the sample has more cache accesses than `sample.most`.
     fn new(
         walk: &Walk,
         pattern: &Pattern,
@@ -84,8 +90,8 @@ impl Coverage {
         let accesses = once * walk.iterations.len() as u64 * walk.groups() as u64;
         let warm = walk.warm(shape);
         let before = (warm.ceil() as usize).max(1);
-        // A matrix that fits into the L2 is fetched at the start only. No part of the grid then
-        // stands for the others, so the whole product is simulated.
+        // A matrix that fits into the L2 is fetched only at the start. No part of the grid is then
+        // representative, so the whole product is simulated.
         let small = walk.l * walk.l <= shape.l2_lines * (shape.line / 4);
         let sampled = sample.waves.saturating_mul(sample.places);
         let enough = sampled.saturating_add(before) <= waves;
@@ -123,17 +129,18 @@ impl Coverage {
         })
     }
 
-    /// Returns the first wave that is counted at a place. The golden section spreads the places so
-    /// that no power of two is common to them.
+    /// Returns the index of the first wave that is counted at a place. The golden section spreads
+    /// the places, so that their distances share no power of two.
     fn start(&self, place: usize) -> usize {
         let free = (self.waves - self.counted - self.before) as f64;
         self.before + (free * (place as f64 * 0.618_034).fract()) as usize
     }
 }
 
-/// Counts the misses of a product of `size` × `size` matrices, padded as the kernel demands. A
-/// kernel for smaller problems has smaller ones ([`Pattern::sizes`]). The size is 1 to
-/// [`MAX_SIZE`](super::shape::MAX_SIZE). The error says why the product is left out.
+/// Counts the cache misses of a product of `size` × `size` matrices, padded to the kernel's
+/// multiples. The matrices are smaller if the kernel takes only smaller problems
+/// ([`Pattern::sizes`]). The size is 1 to [`MAX_SIZE`](super::shape::MAX_SIZE). An error is the
+/// reason why the product is not simulated.
 pub(super) fn misses(
     pattern: &Pattern,
     size: usize,
@@ -182,8 +189,8 @@ pub(super) fn misses(
     })
 }
 
-/// Counts the misses of all patterns at all sizes, with a thread for each processor. Patterns that
-/// differ only in the name are simulated once.
+/// Counts the cache misses of all patterns at all sizes, on one thread per processor. Patterns that
+/// differ only in their codename are simulated once.
 pub(super) fn all_misses(
     known: &[Pattern],
     sizes: &[usize],
@@ -204,7 +211,8 @@ pub(super) fn all_misses(
         .flat_map(|s| (0..known.len()).map(move |p| (p, s)))
         .filter(|&(p, _)| first[p] == p)
         .collect();
-    // Threads take work from the end, large sizes first, so that the last ones to run are short.
+    // Threads take work from the end of the list, where the large sizes are. So the last products
+    // to run are short.
     work.sort_by_key(|&(_, s)| sizes[s]);
     let (left, done) = (AtomicUsize::new(work.len()), Mutex::new(Vec::new()));
     let take = || {

@@ -1,54 +1,57 @@
-//! The order in which each matrix product of the library reads and writes its matrices.
+//! The order in which each matrix-product kernel of the library reads and writes its matrices.
 
 use crate::baked::library;
 use crate::ir::layout::Layout;
 use crate::registry::{Kernel, Most, Operand, Operation, lcm};
 
-/// The order in which a kernel reads and writes its matrices. A unit computes one tile at a time.
-/// It is a work-item, or a work-group that stages its operands in local memory.
+/// The order in which a kernel reads and writes its matrices. A unit computes one tile of the
+/// result at a time. It is a work-item, or a work-group that stages its operands in local memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pattern {
     /// Name of the kernel in the library.
     pub(super) codename: String,
     /// Layouts of the left operand, the right operand and the result.
     pub(super) layouts: [Layout; 3],
-    /// The height, the common dimension and the width of a product are padded to multiples of
-    /// these.
+    /// Multiples that the height, the common dimension and the width of a product are padded to.
     pub(super) align: [usize; 3],
-    /// The largest problem that the kernel is for.
+    /// The largest problem that the kernel is meant for.
     pub(super) most: Most,
-    /// Rows and columns of the result that a unit computes at a time.
+    /// The rows and columns of the result tile that a unit (work-item or staging work-group)
+    /// computes at a time.
     pub(super) tile: [usize; 2],
-    /// Work-group: units along dimension 0, which runs fastest, and along dimension 1.
+    /// The size of a work-group in units (work-items or one staging group), along dimension 0,
+    /// which runs fastest, and along dimension 1.
     pub(super) group: [usize; 2],
-    /// Work-items of a work-group. They count against the threads that a core holds at a time.
+    /// The number of work-items of a work-group. They count against the threads that a core holds
+    /// at a time.
     pub(super) items: usize,
     /// The dimension of the work-group, 0 or 1, in which neighbouring units compute different rows
     /// of the result. In the other dimension they compute different columns.
     pub(super) row_dimension: usize,
-    /// Terms of the sum that an iteration of the k loop takes.
+    /// The terms of each dot product that one iteration of the k loop adds.
     pub(super) k_step: usize,
-    /// Tiles that a unit takes one after the other, along rows and columns. The tiles of the
-    /// group's other units lie between one tile and the next.
+    /// The number of tiles that a unit (work-item or staging work-group) computes one after the
+    /// other, along rows and columns. Between two of them lie the tiles of its group's other units.
     pub(super) turns: [usize; 2],
-    /// Terms of the sum that a unit adds up in one tile before it goes to its next tile.
+    /// The terms of each dot product that a unit (work-item or staging work-group) adds for one
+    /// tile before it goes to its next tile.
     pub(super) block: usize,
 }
 
-/// Stands for all work-items, tiles or terms that there are.
+/// A count in a [`Pattern`] that means all work-items, tiles or terms, however many there are.
 pub(super) const WHOLE: usize = usize::MAX;
 
-/// The value of BLOCK in `panel.cl` of matmul and affine: terms that a unit takes of a panel before
-/// it goes to its next tile.
+/// The value of BLOCK in the `panel.cl` sources of matmul and affine. A unit adds this many terms
+/// for one panel before it goes to its next tile.
 const PANEL_BLOCK: usize = 512;
 
 impl Pattern {
-    /// Returns the pattern of `kernel` by its entry in the library. For a kernel for several layers
-    /// it is the pattern of the first layer. `None` if the kernel computes no product, or runs on
-    /// the host engine, whose loops depend on the processor.
+    /// Returns the pattern of `kernel` from its entry in the library. For a kernel that computes
+    /// several layers it is the pattern of the first layer. `None` if the kernel computes no
+    /// product, or runs on the host engine, whose loops depend on the processor.
     ///
-    /// A kernel whose work-group the driver chooses gets 32 × 1. A kernel that is measured with
-    /// many work-groups gets 4 × 16, the size that ARM (table 1.2) and the thesis choose.
+    /// A kernel whose work-group the driver chooses gets 32 × 1 work-items. A kernel that the lab
+    /// times with many work-groups gets 4 × 16, which ARM (table 1.2) and the thesis choose.
     pub(super) fn of(kernel: &Kernel) -> Option<Pattern> {
         let r = &kernel.restrictions;
         let (Some(a), Some(b), Some(to), true) = (&r.a, &r.b, &r.r, kernel.operation.is_product())
@@ -56,8 +59,8 @@ impl Pattern {
             return None;
         };
         kernel.source.as_ref()?;
-        // Kernels of few records take any layout. Plans store records one after the other, which is
-        // `C`, so that is the layout here.
+        // Kernels for few records accept any layout. Plans store records one after the other, which
+        // is the layout `C`, so the model uses `C`.
         let layout = |o: &&Operand| {
             o.representation
                 .clone()
@@ -91,7 +94,8 @@ impl Pattern {
         Some(pattern)
     }
 
-    /// Adapts the pattern of single work-items to a kernel whose work-group has a tile.
+    /// Adapts the pattern, which describes single work-items so far, to a kernel whose work-groups
+    /// have a tile.
     fn follow_tile(&mut self, kernel: &Kernel) {
         let r = &kernel.restrictions;
         let [scale_rows, scale_cols] = self.tile;
@@ -115,15 +119,15 @@ impl Pattern {
                 let step = define("BK").or(define("TILE")).or(define("SLICES"));
                 self.k_step = step.unwrap_or(all);
             }
-            // In a kernel for all layers, a work-group takes the records of its tile and goes down
-            // all rows.
+            // In a kernel that computes all layers, a work-group takes the records of its tile and
+            // goes down all rows.
             (Some((_, cols)), Operation::Layers) => {
                 self.group = [self.items * scale_cols / cols, cols / scale_cols];
                 self.turns = [WHOLE, 1];
             }
             // Kernels of `panel.cl` are for CPUs, where a core runs one work-group at a time. They
-            // number their work-items anew, records first. A work-item takes as many tiles as its
-            // work-group has panels.
+            // renumber their work-items so that records run fastest. A work-item computes one tile
+            // for each panel of its work-group.
             (Some((rows, _)), _) if panel => {
                 self.items = WHOLE;
                 self.row_dimension = 1;
@@ -147,11 +151,12 @@ impl Pattern {
     }
 }
 
-/// The name of a pattern that no kernel has: matmul_morton_4_2 with each four of its chunks in a
+/// The name of a pattern that no kernel has. It is matmul_morton_4_2 with each four chunks in a
 /// larger chunk. At sizes with many factors 2, distant rows would compete for few cache sets.
 pub(super) const MORTON_8_2: &str = "(morton_8_2)";
 
-/// Returns the pattern of a kernel, or of [`MORTON_8_2`]. `None` if [`Pattern::of`] has none.
+/// Returns the pattern of the kernel with this codename, or [`MORTON_8_2`]'s. `None` if
+/// [`Pattern::of`] has none.
 pub(super) fn pattern(codename: &str) -> Option<Pattern> {
     if codename == MORTON_8_2 {
         let mut p = pattern("matmul_morton_4_2")?;
@@ -165,7 +170,7 @@ pub(super) fn pattern(codename: &str) -> Option<Pattern> {
     Pattern::of(kernel)
 }
 
-/// Returns the patterns of all products of the library, in its order, and then of [`MORTON_8_2`].
+/// Returns the patterns of all products of the library, in its order, followed by [`MORTON_8_2`]'s.
 pub(super) fn patterns() -> Vec<Pattern> {
     library()
         .kernels

@@ -14,7 +14,7 @@ fn words(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|t| t.to_string()).collect()
 }
 
-/// An empty section with these columns.
+/// Returns an empty section of a report, with these columns.
 fn section(id: &str, title: &str, rows_are: &str, unit: &str, columns: Vec<String>) -> Section {
     Section {
         columns,
@@ -22,8 +22,8 @@ fn section(id: &str, title: &str, rows_are: &str, unit: &str, columns: Vec<Strin
     }
 }
 
-/// Returns the report's sections. They are figures of ARM, the thesis's table 8.1, the misses and
-/// pages of every product, and Morton 4-2 compared with the blocked kernel.
+/// Returns the sections of the report. They hold ARM's figures, the thesis's table 8.1, the misses
+/// and pages of every product, and a comparison of Morton 4-2 with the blocked kernel.
 pub(crate) fn report(shape: &CacheShape, sizes: &[usize], sample: Sample) -> Vec<Section> {
     let known = patterns();
     let found = all_misses(&known, sizes, shape, sample);
@@ -56,8 +56,8 @@ pub(super) fn arm_1_2(shape: &CacheShape) -> Section {
     for dimension_1 in (0..8).map(|p| 1 << p) {
         let mut cells = Vec::new();
         for (codename, rows) in [("matmul_blocked_nn", 1), ("matmul_blocked_nt", 2)] {
-            // ARM's formulas for 128 threads, with λ1 as dimension 1: λ1 + 512/λ1 and 2·λ1 +
-            // 256/λ1.
+            // ARM's formulas for the lines that 128 threads load, with λ1 as dimension 1: λ1 +
+            // 512/λ1 for NN and 2·λ1 + 256/λ1 for NT.
             cells.push(Cell::Document(
                 (rows * dimension_1 + 512 / (rows * dimension_1)) as f64,
             ));
@@ -82,8 +82,9 @@ pub(super) fn arm_1_2(shape: &CacheShape) -> Section {
     s
 }
 
-/// Returns ARM's figures of each kernel's blocking: elements loaded (§1.4.5), iterations whose
-/// lines the L1 keeps (§1.4.6), and the least distance of barriers (§1.4.8).
+/// Returns the table of ARM's figures for each kernel's blocking: the elements loaded (§1.4.5), the
+/// iterations whose lines the L1 keeps (§1.4.6), and the smallest distance between barriers
+/// (§1.4.8).
 pub(super) fn arm_loads(shape: &CacheShape) -> Section {
     let columns = words(&[
         "1/ΔI + 1/ΔJ",
@@ -112,7 +113,7 @@ pub(super) fn arm_loads(shape: &CacheShape) -> Section {
         let walk = Walk::new(&pattern, 1024, shape.shift());
         let k_step = pattern.k_step as f64;
         let elements = (rows + cols) * k_step;
-        // The lines of four iterations of groups of 4 × 32, and the lines of their results.
+        // `lines` counts what groups of 4 × 32 load in four iterations, `results` what they write.
         let wide = Pattern {
             group: [4, 32],
             items: 128,
@@ -185,7 +186,7 @@ pub(super) fn thesis_8_1(shape: &CacheShape) -> Section {
     s
 }
 
-/// The unit of a table of misses.
+/// The unit in which a table gives numbers of cache misses.
 #[derive(Clone, Copy, PartialEq)]
 enum Per {
     MultiplyAdd,
@@ -193,8 +194,8 @@ enum Per {
     Product,
 }
 
-/// Returns the table of misses of L1 (`level` 0) or L2 (1) in one unit, with a row for each
-/// pattern.
+/// Returns a table of the misses of L1 (`level` 0) or L2 (1) in the unit `per`, with a row for each
+/// kernel's pattern.
 fn misses_table(
     shape: &CacheShape,
     sizes: &[usize],
@@ -241,7 +242,7 @@ fn misses_table(
     s
 }
 
-/// Returns the tables of misses of all patterns: two levels of cache in three units.
+/// Returns the tables of misses of all patterns, for two cache levels and in three units each.
 fn by_variant(
     shape: &CacheShape,
     sizes: &[usize],
@@ -277,7 +278,8 @@ fn by_variant(
     sections
 }
 
-/// Returns the tables of memory pages that groups load from, the figures behind ARM's §1.4.9.
+/// Returns the two tables of memory pages that a core's groups load from: the figures behind ARM's
+/// §1.4.9.
 fn by_page(shape: &CacheShape, sizes: &[usize], known: &[Pattern]) -> [Section; 2] {
     let heading = format!(
         "of {} bytes that the groups of a core load from",
@@ -320,7 +322,7 @@ fn by_page(shape: &CacheShape, sizes: &[usize], known: &[Pattern]) -> [Section; 
     sections
 }
 
-/// Returns the note that says how much of each size was simulated.
+/// Returns a note for the report that says which share of the product was simulated at each size.
 fn sampled(sizes: &[usize], sample: Sample, found: &[MissesBySize]) -> String {
     let share = |i: usize| {
         let all = found.iter().filter_map(|f| f[i].as_ref().ok());
@@ -342,7 +344,8 @@ fn sampled(sizes: &[usize], sample: Sample, found: &[MissesBySize]) -> String {
     )
 }
 
-/// Speed of Morton 4-2 over that of the blocked kernel by size (thesis, table 8.2).
+/// The speed of Morton 4-2 divided by that of the blocked kernel, by matrix size (thesis, table
+/// 8.2).
 const THESIS_8_2: [(usize, f64); 6] = [
     (96, 13.04 / 11.65),
     (192, 14.86 / 13.65),
@@ -352,7 +355,7 @@ const THESIS_8_2: [(usize, f64); 6] = [
     (2880, 13.65 / 2.14),
 ];
 
-/// Returns the misses of L1 and L2 of one product, divided by those of another one.
+/// Returns the misses of `of` in L1 and L2, divided by those of `over`.
 fn ratios(of: &Misses, over: &Misses) -> [f64; 2] {
     [of.l1 / over.l1.max(1.0), of.l2 / over.l2.max(1.0)]
 }

@@ -1,38 +1,40 @@
-//! The caches that are modelled, and how much of a product is simulated.
+//! The shape of the modelled caches, and the part of a product that is simulated.
 
 use super::pattern::Pattern;
 use crate::cl::Device;
 
-/// The largest size of a square matrix. Three matrices of this size have fewer than 2³² elements.
+/// The largest n for the n × n matrices of the cache model. Three such matrices have fewer than 2³²
+/// elements.
 pub(crate) const MAX_SIZE: usize = 32768;
 
 const MOST_CORES: usize = 1024;
 const MOST_LINES: usize = 1 << 24;
 
-/// The caches of a device, its cores, and the threads that a core holds.
+/// The sizes of a device's caches, the number of its cores, and the threads that a core holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheShape {
-    /// Bytes of a line, a power of two from 16.
+    /// Bytes of a cache line, a power of two from 16 to 4096.
     pub(crate) line: usize,
     /// Lines in the L1 of each core.
     pub(crate) l1_lines: usize,
-    /// Ways of the L1: lines that one set holds.
+    /// The ways of the L1: the number of lines that one set holds.
     pub(crate) l1_ways: usize,
-    /// Lines in the L2, which all cores share.
+    /// The number of lines in the L2 cache, which all cores share.
     pub(crate) l2_lines: usize,
-    /// Ways of the L2: lines that one set holds.
+    /// The ways of the L2: the number of lines that one set holds.
     pub(crate) l2_ways: usize,
-    /// Cores of the device.
+    /// The number of cores of the device.
     pub(crate) cores: usize,
-    /// Work-items that a core holds at a time.
+    /// The number of work-items that a core holds at a time.
     pub(crate) threads: usize,
-    /// Bytes of a page of the address space, a power of two, at least a line.
+    /// Bytes of a page of the device's address space, a power of two and at least a cache line.
     pub(crate) page: usize,
 }
 
 impl Default for CacheShape {
-    /// The Mali-T628: 256 L1 lines a core (ARM §1.4.6), an L2 of 128 KiB in 64-byte lines (thesis,
-    /// table 2.1), 128 threads a core (ARM). The documents give no ways; 4 and 8 are assumed.
+    /// Returns the shape of the Mali-T628: 256 L1 lines a core (ARM §1.4.6), an L2 of 128 KiB in
+    /// 64-byte lines (thesis, table 2.1), and 128 threads a core (ARM). The documents do not give
+    /// the ways, so 4 and 8 are assumed.
     fn default() -> CacheShape {
         CacheShape {
             line: 64,
@@ -48,9 +50,9 @@ impl Default for CacheShape {
 }
 
 impl CacheShape {
-    /// Returns the shape with the line size, the shared cache (as L2) and the cores of `device`.
-    /// OpenCL does not tell the rest, which stays as in the default. The L1 keeps its number of
-    /// bytes. `None` if the driver tells no usable line size or cache size.
+    /// Returns the cache shape of `device`: its line size, its shared cache (as L2) and its cores.
+    /// OpenCL does not report the rest, which stays as in the default. The L1 keeps its number of
+    /// bytes. `None` if the driver reports no usable line size or cache size.
     pub(crate) fn of(device: &Device) -> Option<CacheShape> {
         let details = device.details();
         CacheShape::told(details.cache_line?, details.cache?, device.compute_units)
@@ -68,7 +70,7 @@ impl CacheShape {
             .map(|b| b / line)
             .filter(|n| *n > 0)?
             .min(MOST_LINES);
-        // The ways are those of the default, or the next smaller number that divides the lines.
+        // The L2 has the default number of ways, or the next smaller number that divides its lines.
         s.l2_ways = (1..=s.l2_ways).rev().find(|ways| s.l2_lines % ways == 0)?;
         s.cores = (cores as usize).clamp(1, MOST_CORES);
         Some(s)
@@ -92,7 +94,7 @@ impl CacheShape {
         )
     }
 
-    /// Returns an error if there cannot be such caches.
+    /// Returns an error if no cache can have this shape.
     pub(crate) fn check(&self) -> Result<(), String> {
         let s = self;
         if !s.line.is_power_of_two() || !(16..=4096).contains(&s.line) {
@@ -127,33 +129,34 @@ impl CacheShape {
         Ok(())
     }
 
-    /// Returns log2 of the floats in a line.
+    /// Returns log2 of the number of floats in a cache line.
     pub(super) fn shift(&self) -> u32 {
         self.line.trailing_zeros() - 2
     }
 
-    /// Returns the groups of `pattern` that a core holds at a time.
+    /// Returns the number of work-groups of `pattern` that a core holds at a time.
     pub(super) fn resident(&self, pattern: &Pattern) -> usize {
         (self.threads / pattern.items).max(1)
     }
 }
 
-/// The part of a product that is simulated.
+/// The part of a matrix product that the cache model simulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// A product with at most this many cache accesses (estimated) is simulated in full.
+    /// A product with at most this many cache accesses (an estimate) is simulated in full.
     pub(crate) full: usize,
-    /// Places of the grid in a sample of a larger product.
+    /// The number of places in the grid of work-groups that are sampled of a larger product.
     pub(crate) places: usize,
-    /// Waves that are counted at each place.
+    /// The number of waves that are counted at each place. A wave is all groups that the cores hold
+    /// at once.
     pub(crate) waves: usize,
-    /// A product whose sample needs more accesses than this is left out.
+    /// A product whose sample has more cache accesses than this is not simulated.
     pub(crate) most: usize,
 }
 
 impl Default for Sample {
-    /// Simulates sizes up to 192 in full and 5 waves of larger ones. Products whose work-items load
-    /// little are simulated in full up to 384.
+    /// By default, sizes up to 192 are simulated in full, and 5 waves of larger ones. Products
+    /// whose work-items load little are simulated in full up to 384.
     fn default() -> Sample {
         Sample {
             full: 20_000_000,
@@ -164,7 +167,7 @@ impl Default for Sample {
     }
 }
 
-/// Reads `name=value,…` into the fields. An error message begins with `what`.
+/// Parses `name=value,…` into the fields. An error message begins with `what`.
 fn assign(what: &str, text: &str, fields: &mut [(&str, &mut usize)]) -> Result<(), String> {
     for part in text.split(',').filter(|p| !p.is_empty()) {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));

@@ -10,7 +10,7 @@ use crate::lab::table::Cell;
 use crate::registry::{Kernel, Operation};
 use std::collections::HashSet;
 
-/// The next pseudo-random number (xorshift).
+/// Returns the next pseudo-random number (xorshift).
 fn random(state: &mut u32) -> u32 {
     *state ^= *state << 13;
     *state ^= *state >> 17;
@@ -18,7 +18,7 @@ fn random(state: &mut u32) -> u32 {
     *state
 }
 
-/// LRU as written in a textbook: each line with the time of its last use.
+/// A textbook LRU cache to compare with. Each set keeps its lines with the time of their last use.
 struct Naive {
     ways: usize,
     time: u64,
@@ -76,14 +76,14 @@ fn associativity() {
             .filter(|i| !cache.hit(i * stride))
             .count()
     };
-    // 64 neighbours fill any cache of 64 lines; the 65th costs a fully associative one
-    // everything.
+    // 64 neighbouring lines fill any cache of 64 lines. With a 65th line, a fully associative cache
+    // misses every access.
     assert_eq!(
         [misses(1, 64, 1), misses(4, 64, 1), misses(64, 64, 1)],
         [64; 3]
     );
     assert_eq!([misses(1, 65, 1), misses(64, 65, 1)], [65 + 9 * 2, 650]);
-    // 8 lines of one set.
+    // 8 lines at a distance of 64 fall into one set, and fit only if it has 8 ways.
     assert_eq!(
         [
             misses(1, 8, 64),
@@ -95,7 +95,8 @@ fn associativity() {
     );
 }
 
-/// The model without its shortcuts: every load of every thread, by the layout's own index.
+/// Returns the L1 and L2 misses by a model without shortcuts. It simulates every load of every
+/// thread, with addresses from the layout's own index.
 fn plain(pattern: &Pattern, n: usize, shape: &CacheShape) -> [u64; 2] {
     let mut l1: Vec<Naive> = (0..shape.cores)
         .map(|_| Naive::new(shape.l1_lines, shape.l1_ways))
@@ -127,7 +128,7 @@ fn plain(pattern: &Pattern, n: usize, shape: &CacheShape) -> [u64; 2] {
     let (k_step, block) = (pattern.k_step.min(l), pattern.block.min(l));
     let tile = [pattern.tile[0].min(h), pattern.tile[1].min(w)];
     let units = [h.div_ceil(tile[0]), w.div_ceil(tile[1])];
-    // Dimension 0 or 1 of what is listed by rows and columns, and back.
+    // Reorders a pair from rows and columns to dimensions 0 and 1, and back.
     let turned = |pair: [usize; 2]| {
         if row_dimension == 0 {
             pair
@@ -152,8 +153,9 @@ fn plain(pattern: &Pattern, n: usize, shape: &CacheShape) -> [u64; 2] {
             .map(turned)
             .collect()
     };
-    // Elements of a tile in the order of the kernel's loads; one more use of a line just used
-    // hits, so a vector may be fetched float by float where the threads take turns by vector.
+    // Returns the elements of a tile in the order of the kernel's loads. A second use of the line
+    // used last always hits. So a vector may be fetched float by float where threads take turns by
+    // vector.
     let order = |tile: usize, wide: usize, deep: usize| -> Vec<Vec<(usize, usize)>> {
         let (mut loads, along) = (Vec::new(), deep >= wide);
         let (outer, inner) = if along {
@@ -261,7 +263,8 @@ fn arm_table_1_2() {
     let shape = CacheShape::default();
     let nn = [513, 258, 132, 72, 48, 48, 72, 132];
     let nt = [258, 132, 72, 48, 48, 72, 132, 258];
-    // Groups narrower than a line's 4 vectors cannot use the lines of B in full.
+    // The lines that NN loads. Groups narrower than a line's 4 vectors cannot use the lines of B in
+    // full.
     let nn_lines = [513, 258, 132, 72, 48, 48, 80, 144];
     let section = arm_1_2(&shape);
     for (i, row) in section.rows.iter().enumerate() {
@@ -280,7 +283,7 @@ fn arm_table_1_2() {
             assert_eq!(row.cells[column], Cell::Document(full));
         }
     }
-    // "This expression is independent of λ0."
+    // ARM says of the formulas: "This expression is independent of λ0."
     for (codename, table) in [("matmul_blocked_nn", nn), ("matmul_blocked_nt", nt)] {
         for (i, wide) in (0..6).flat_map(|i| [4, 8, 16, 32, 64, 128].map(|w| (i, w))) {
             if (wide << i) <= 128 {
@@ -322,8 +325,8 @@ fn thesis_table_8_1() {
     }
 }
 
-/// The stated tolerance: 5 % in L1 and 8 % in L2, for these kernels from 192 on (96 is never
-/// sampled).
+/// A sample's misses are within 5 % (L1) and 8 % (L2) of the whole product's, from size 192 on.
+/// Size 96 is never sampled.
 #[test]
 fn a_sample_is_like_the_whole() {
     let shape = CacheShape::default();
@@ -364,7 +367,8 @@ fn a_sample_is_like_the_whole() {
     }
 }
 
-/// Rows 16 KiB apart: what 4096 costs over 4000, in L1 and L2.
+/// At size 4096, rows are 16 KiB apart and compete for few cache sets. Compares the misses in L1
+/// and L2 with those at 4000.
 #[test]
 fn powers_of_two() {
     let collapse = |codename: &str, shape: &CacheShape| {
@@ -381,10 +385,12 @@ fn powers_of_two() {
     let mali = CacheShape::default();
     let [l1, l2] = collapse("matmul_blocked_rmcm", &mali);
     assert!(l1 > 5.0 && l2 > 10.0, "blocked: {l1} {l2}");
-    // One line in place of two is not enough for 4 ways,
+    // Morton 4-2 needs half as many lines of a set as the blocked kernel. That is too many for 4
+    // ways.
     let [l1, l2] = collapse("matmul_morton_4_2", &mali);
     assert!(l1 > 5.0 && l2 > 10.0, "Morton 4-2: {l1} {l2}");
-    // but for 24, which blocked would need twice; and rows side by side need no ways at all.
+    // 32 ways hold the 24 lines that Morton 4-2 needs, but not the 48 of the blocked kernel.
+    // Kernels that keep more rows side by side do not need the ways.
     let wide = CacheShape {
         l1_ways: 32,
         l2_ways: 32,
@@ -404,8 +410,8 @@ fn powers_of_two() {
     assert!(collapse(MORTON_8_2, &mali).iter().all(|r| *r < 1.1));
 }
 
-/// The packed kernels never miss more often than Morton 4-2, and 4096 costs them no more than
-/// 4000.
+/// The packed kernels never miss more often than Morton 4-2. At size 4096 they miss no more often
+/// than at 4000.
 #[test]
 fn packed_operands() {
     let shape = CacheShape::default();
@@ -433,8 +439,8 @@ fn packed_operands() {
     }
 }
 
-/// Sizes of a product, and what reads: the number of its tile along rows and columns, as the
-/// kernel's ids count it.
+/// The sizes h, l and w of a product, and the unit that reads. `row` and `col` number its tile
+/// along rows and columns, as the kernel's ids count tiles.
 struct At {
     h: usize,
     l: usize,
@@ -443,8 +449,8 @@ struct At {
     col: usize,
 }
 
-/// Elements of a and of b that one unit (a work-item, or a work-group that stages) reads for
-/// the terms from k on, as the kernel of that function computes their addresses.
+/// Returns the elements of a and of b that one unit (a work-item, or a work-group that stages)
+/// reads for the terms from k on. The addresses are those that the kernel's source computes.
 fn kernel_reads(kernel: &Kernel, at: &At, k: usize) -> Option<[Vec<usize>; 2]> {
     let &At { h, l, w, row, col } = at;
     let four = |starts: &[usize]| {
@@ -461,7 +467,7 @@ fn kernel_reads(kernel: &Kernel, at: &At, k: usize) -> Option<[Vec<usize>; 2]> {
             .map_or(0, |d| d.value as usize)
     };
     let (l4, w4, k4) = (l / 4, w / 4, k / 4);
-    // Four rows of float4 in blocked kernels, w4 apart in b.
+    // The blocked kernels read four rows of float4, which are w4 float4 apart in b.
     let down = |p: usize| four(&[p, p + w4, p + 2 * w4, p + 3 * w4]);
     Some(match &*kernel.function {
         "matmul_naive" | "matmul_scalar_nn" => [vec![row * l + k], vec![k * w + col]],
@@ -488,7 +494,7 @@ fn kernel_reads(kernel: &Kernel, at: &At, k: usize) -> Option<[Vec<usize>; 2]> {
                 .map(|i| (8 * row + i).min(h - 1) * l + k)
                 .flat_map(|s| s..s + 4)
                 .collect(),
-            // Pixel (x, y) is columns 4x to 4x + 3 of row y.
+            // Pixel (x, y) of the image holds columns 4x to 4x + 3 of row y of the matrix.
             four(&[0, 1, 2, 3].map(|i| (k + i) * w4 + col)),
         ],
         "affine_image" => [
@@ -513,8 +519,8 @@ fn kernel_reads(kernel: &Kernel, at: &At, k: usize) -> Option<[Vec<usize>; 2]> {
             let ks = k..k + define("K_STEP");
             let place = |i: usize, k: usize| (i >> 2) * 4 * l + 4 * k + (i & 3);
             let of = |i: usize| four(&ks.clone().map(|k| place(i, k)).collect::<Vec<_>>());
-            // Its work-items count down the panel first, then along the records, then the
-            // panels.
+            // The work-items of the kernel count down a panel first, then along the records, then
+            // along the panels.
             let t = row / 4 * 16 + col % 4 * 4 + row % 4;
             let layers = &*kernel.function == "layers_packed_4x4";
             if layers {
@@ -543,7 +549,7 @@ fn kernel_reads(kernel: &Kernel, at: &At, k: usize) -> Option<[Vec<usize>; 2]> {
             let tile = kernel.restrictions.tile?;
             let mma = kernel.restrictions.needs.warp;
             let ks = k..l.min(k + define("BK"));
-            // A tile is a panel, or as many as there are warps.
+            // A work-group's tile has one panel, or one for each of its warps.
             let panels = define("WARPS").max(1);
             let fours = tile.0 / panels / 4;
             let quads = |panel: usize| {
@@ -600,8 +606,8 @@ fn kernel_reads(kernel: &Kernel, at: &At, k: usize) -> Option<[Vec<usize>; 2]> {
     })
 }
 
-/// Every product of the library reads what its kernel's formulas say, unit by unit and step by
-/// step.
+/// For every product of the library, the model reads the same elements as the kernel's address
+/// formulas, unit by unit and iteration by iteration.
 #[test]
 fn patterns_read_what_kernels_read() {
     let mut products = 0;
@@ -661,7 +667,7 @@ fn patterns_read_what_kernels_read() {
                         let base = if load.right { start } else { 0 };
                         let first = place + k as usize - base;
                         let operand = usize::from(load.right);
-                        // Tiles beyond the end read the last element again.
+                        // A tile that extends beyond the matrix reads its last row or column again.
                         let hangs = unit * walk.tile[operand] + load.tile >= [h, w][operand];
                         model[operand].extend(first..first + if hangs { 1 } else { wide[operand] });
                     }
@@ -680,7 +686,7 @@ fn patterns_read_what_kernels_read() {
     assert_eq!(products + 1, patterns().len());
 }
 
-/// Dimension 0 is the one that the kernel's source takes its rows or columns from.
+/// `row_dimension` agrees with the ids from which the kernel's source takes its row and column.
 #[test]
 fn dimension_0_is_the_kernels() {
     for (path, text) in library_sources() {
@@ -702,8 +708,8 @@ fn dimension_0_is_the_kernels() {
                 continue;
             };
             let panel = kernel.function.ends_with("_panel");
-            // A panel's work-items number themselves anew, and the kernel for all layers has
-            // one dimension.
+            // The work-items of a panel kernel renumber themselves, and the kernel for all layers
+            // has only one dimension.
             assert_eq!(
                 p.row_dimension == 1,
                 kernel.restrictions.columns_first || panel,
@@ -735,16 +741,16 @@ fn library_sources() -> impl Iterator<Item = (&'static str, &'static str)> {
         .map(|(path, text)| (&**path, &**text))
 }
 
-/// NN loads whole columns of a row-major B, NT does not, and a barrier bounds what is needed at
-/// a time (ARM, §1.4.9).
+/// The NN kernel loads whole columns of a row-major B, so it needs a page per row. NT does not. A
+/// barrier bounds the pages that are needed at a time (ARM, §1.4.9).
 #[test]
 fn pages_are_arms() {
     let shape = CacheShape::default();
     let of = |codename: &str| pages(&pattern(codename).unwrap(), 1024, &shape);
-    // 1024 rows of 4096 bytes, a page each; A adds one for each of the 16 rows of 8 groups of
-    // 16 columns.
+    // The 1024 rows of B have 4096 bytes, so each is a page. A adds one page for each of the 16
+    // rows that the core's groups load.
     assert_eq!(of("matmul_scalar_nn"), [1024.0 + 16.0, 128.0 + 16.0]);
-    // 8 columns of B (two groups of 4), 16 rows of A.
+    // The core's groups load 8 columns of B (two groups of 4) and 16 rows of A, a page each.
     assert_eq!(of("matmul_scalar_nt"), [8.0 + 16.0; 2]);
     let large = CacheShape {
         page: 1 << 16,
@@ -776,7 +782,8 @@ fn a_device_tells_line_cache_and_cores() {
     for (line, bytes) in [(0, 1 << 20), (64, 0), (48, 1 << 20)] {
         assert_eq!(CacheShape::told(line, bytes, 4), None, "{line} {bytes}");
     }
-    // The contents of a large cache cannot be sampled: the product is left out, with a reason.
+    // A sample cannot fill so large a cache within the limit. The product is left out, with a
+    // reason.
     let large = CacheShape {
         l2_lines: 1 << 20,
         ..CacheShape::default()
@@ -820,9 +827,9 @@ fn shapes_are_read() {
     }
 }
 
-/// Barriers change nothing without drift: a cache-blocked kernel misses as its plain one does,
-/// in a like work-group. (The 2×4×2 pair has its dimensions the other way round, as ARM's
-/// listings have.)
+/// Barriers change nothing as long as threads do not drift apart. So a cache-blocked kernel misses
+/// as often as its plain counterpart in a work-group of the same shape. The 2×4×2 pair has its
+/// dimensions the other way round, as ARM's listings have.
 #[test]
 fn barriers_change_no_misses() {
     let shape = CacheShape::default();
@@ -843,8 +850,8 @@ fn barriers_change_no_misses() {
     }
 }
 
-/// ARM's figures: 5 and 4 loads an iteration, 1.25 and 1 elements a multiply-add, 16
-/// iterations, ΔK above 16.
+/// The table has the figures that ARM gives: 5 and 4 loads an iteration, 1.25 and 1 elements a
+/// multiply-add, 16 iterations, ΔK above 16.
 #[test]
 fn loads_and_barriers_are_arms() {
     let s = arm_loads(&CacheShape::default());

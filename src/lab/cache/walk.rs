@@ -1,4 +1,5 @@
-//! A kernel's pattern on matrices of one size: the addresses that its work-groups load and write.
+//! A kernel's access pattern on matrices of one size: the addresses that its work-groups load and
+//! write.
 
 use super::lru::{Caches, Count};
 use super::pattern::{Pattern, WHOLE};
@@ -7,29 +8,32 @@ use crate::ir::layout::Offsets;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// One load instruction of the k loop. It fetches up to four neighbouring floats.
+/// One load instruction in the k loop of a kernel. It fetches up to four neighbouring floats.
 pub(super) struct Load {
     /// True if it reads the right operand b, false if it reads the left operand a.
     pub(super) right: bool,
-    /// Row of a, or column of b, within the tile.
+    /// The row of a, or the column of b, that is loaded, counted from the start of the tile.
     pub(super) tile: usize,
-    /// Term of the sum within the iteration.
+    /// The term of the dot product that is loaded, counted from the first term of the iteration.
     pub(super) k: usize,
 }
 
-/// An iteration of the k loop, which all units of a group make together.
+/// An iteration of the k loop, which all units (work-items or one staging group) of a work-group
+/// execute together.
 #[derive(Clone, Copy)]
 pub(super) struct Iteration {
-    /// Index of the tile that a unit is at, among those that it takes in turn.
+    /// The index of the tile that each unit computes, among the tiles that it takes one after the
+    /// other.
     turn: usize,
-    /// The first term of the sum that the iteration adds.
+    /// The index of the first term of the dot products that the iteration adds.
     pub(super) k: usize,
-    /// True if the results are written after this iteration.
+    /// True if the units write their results after this iteration.
     last: bool,
 }
 
-/// The addresses of one load instruction in neighbouring groups of a core that load the same ones,
-/// without the part that k adds. The core loads all `starts` in order, `repeat` times.
+/// The addresses that one load instruction reads, without the part that depends on k. Neighbouring
+/// groups of a core share a sweep if they load from the same addresses. The core loads from all
+/// `starts` in order, `repeat` times.
 #[derive(PartialEq)]
 pub(super) struct Sweep {
     load: usize,
@@ -37,28 +41,29 @@ pub(super) struct Sweep {
     pub(super) repeat: u64,
 }
 
-/// The addresses of a pattern on matrices of one size.
+/// The addresses that a kernel's pattern accesses on matrices of one size.
 pub(super) struct Walk<'a> {
     pattern: &'a Pattern,
-    /// Multiply-adds of the product without padding.
+    /// The number of multiply-adds of the product without padding.
     pub(super) madds: f64,
-    /// The common dimension, with padding.
+    /// The common dimension of the product, with padding.
     pub(super) l: usize,
-    /// Rows and columns of a tile: the pattern's, at most as many as the matrices have.
+    /// The rows and columns of a tile, limited to those of the padded matrices.
     pub(super) tile: [usize; 2],
-    /// Tiles of the result along each dimension of the work-groups.
+    /// The number of tiles of the result along each dimension of the work-groups.
     pub(super) range: [usize; 2],
-    /// Tiles that a unit takes one after the other, along each dimension.
+    /// The number of tiles that a unit (work-item or staging work-group) computes one after the
+    /// other, along each dimension.
     pub(super) turns: [usize; 2],
-    /// Groups along each dimension.
+    /// The number of work-groups along each dimension.
     grid: [usize; 2],
     pub(super) iterations: Vec<Iteration>,
     /// Offsets of the elements of a, b and r, in floats. The row parts of a, the column parts of b
-    /// and the row parts of r include the start of their matrix. Tiles that hang over the end read
-    /// the last row or column again.
+    /// and the row parts of r include the start of their matrix. Tiles that extend beyond a matrix
+    /// read its last row or column again.
     pub(super) at: [Offsets; 3],
     pub(super) loads: Vec<Load>,
-    /// log2 of the floats in a line.
+    /// log2 of the number of floats in a cache line.
     pub(super) shift: u32,
 }
 
@@ -98,8 +103,8 @@ impl<'a> Walk<'a> {
         self.grid[0] * self.grid[1]
     }
 
-    /// Returns the tiles that a group has along a dimension in one turn, without those beyond the
-    /// range. In a turn each unit has one tile.
+    /// Returns the tiles that a work-group computes along a dimension in one turn, without those
+    /// beyond the matrix. In a turn each unit computes one tile.
     pub(super) fn tiles(&self, group: usize, turn: usize, dimension: usize) -> Range<usize> {
         let (place, turn) = if dimension == 0 {
             (group % self.grid[0], turn % self.turns[0])
@@ -111,7 +116,7 @@ impl<'a> Walk<'a> {
         start..self.range[dimension].min(start + wide)
     }
 
-    /// Returns the loads of a core's groups in one iteration of a turn, in order.
+    /// Returns the loads of a core's work-groups in one iteration of a turn, in order.
     pub(super) fn sweeps(&self, groups: Range<usize>, turn: usize) -> Vec<Sweep> {
         let mut sweeps: Vec<Sweep> = Vec::new();
         for (index, load) in self.loads.iter().enumerate() {
@@ -128,8 +133,8 @@ impl<'a> Walk<'a> {
                     .map(|i| starts[i * tile + load.tile])
                     .collect();
                 let across = self.tiles(group, turn, 1 - dimension).len() as u64;
-                // A load that depends on dimension 1 alone has the same address in neighbouring
-                // threads. Only the first of them can miss, so one load stands for all.
+                // A load whose address depends on dimension 1 alone is the same in neighbouring
+                // threads. Only the first of these threads can miss, so one load stands for all.
                 let repeat = if dimension == 0 {
                     across
                 } else {
@@ -150,7 +155,7 @@ impl<'a> Walk<'a> {
         sweeps
     }
 
-    /// Returns the number of lines that the results of the first group take.
+    /// Returns the number of cache lines that the results of the first work-group occupy.
     pub(super) fn result_lines(&self) -> usize {
         let row = self.pattern.row_dimension;
         let extent = |dimension: usize, tile: usize| {
@@ -166,8 +171,8 @@ impl<'a> Walk<'a> {
         lines.collect::<BTreeSet<_>>().len()
     }
 
-    /// Returns the part of a load's addresses that the iteration decides. `None` beyond the last
-    /// term of the sum.
+    /// Returns the part of a load's address that depends on the iteration's k. `None` if the load
+    /// is beyond the last term of the sum.
     pub(super) fn k_part(&self, load: &Load, iteration: Iteration) -> Option<u32> {
         let k = iteration.k + load.k;
         let part = || {
@@ -180,7 +185,7 @@ impl<'a> Walk<'a> {
         (k < self.l).then(part)
     }
 
-    /// Calls `each` with the address of every load that the groups of a core make in some
+    /// Calls `each` with the address of every load that a core's work-groups make in the given
     /// iterations. A repeated sweep counts once.
     fn addresses(&self, groups: Range<usize>, iterations: Range<usize>, mut each: impl FnMut(u32)) {
         let (mut turn, mut sweeps) = (WHOLE, Vec::new());
@@ -197,7 +202,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the distinct lines of 2^`shift` floats that the groups of a core load in some
+    /// Returns the distinct lines of 2^`shift` floats that a core's work-groups load in the given
     /// iterations, in ascending order.
     pub(super) fn lines(
         &self,
@@ -218,7 +223,7 @@ impl<'a> Walk<'a> {
             .collect()
     }
 
-    /// Returns the groups that run in a wave, a range for each core.
+    /// Returns the work-groups that run in wave number `wave`, as a range for each core.
     pub(super) fn wave(&self, wave: usize, shape: &CacheShape) -> Vec<Range<usize>> {
         let resident = shape.resident(self.pattern);
         let end = |group: usize| group.min(self.groups());
@@ -228,7 +233,7 @@ impl<'a> Walk<'a> {
             .collect()
     }
 
-    /// Simulates a wave from iteration `from` on. Returns its misses.
+    /// Simulates a wave, given as each core's groups, from iteration `from` on. Returns its misses.
     pub(super) fn run(&self, caches: &mut Caches, wave: &[Range<usize>], from: usize) -> Count {
         let mut total = Count::default();
         let mut turn = WHOLE;
@@ -254,8 +259,8 @@ impl<'a> Walk<'a> {
         total
     }
 
-    /// Simulates a sweep on a core. The third pass stands for all later ones, which miss as it
-    /// does.
+    /// Simulates the passes of a sweep on a core. Only three passes are simulated, because all
+    /// later ones miss as often as the third.
     fn sweep(&self, caches: &mut Caches, core: usize, sweep: &Sweep, k: u32, total: &mut Count) {
         for pass in 0..sweep.repeat.min(3) {
             let mut count = Count::default();
@@ -269,7 +274,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Calls `write` with the lines that the groups of a core write after a turn, in order.
+    /// Calls `write` with the cache lines that a core's groups write after a turn, in order.
     fn results(&self, groups: Range<usize>, turn: usize, mut write: impl FnMut(u32)) {
         let [rows, cols] = self.tile;
         let r = &self.at[2];
@@ -290,7 +295,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the number of tiles of some groups.
+    /// Returns the number of tiles that the given work-groups compute.
     pub(super) fn count(&self, groups: impl Iterator<Item = usize>) -> usize {
         let turns = self.turns[0] * self.turns[1];
         let tiles = |g: usize, t: usize| self.tiles(g, t, 0).len() * self.tiles(g, t, 1).len();
@@ -299,7 +304,8 @@ impl<'a> Walk<'a> {
             .sum()
     }
 
-    /// Returns the waves of warm-up that fill the L2 twice, if each of their lines is fetched once.
+    /// Returns the number of warm-up waves that fill the L2 twice, if each of their lines is
+    /// fetched once.
     pub(super) fn warm(&self, shape: &CacheShape) -> f64 {
         let groups = shape.cores * shape.resident(self.pattern);
         let extents = [groups.min(self.grid[0]), groups.div_ceil(self.grid[0])];
@@ -313,8 +319,8 @@ impl<'a> Walk<'a> {
 }
 
 /// Returns the offsets of the elements of a, b and r in padded matrices of height h, common
-/// dimension l and width w. The rows of a and r and the columns of b and r continue up to `ends`
-/// with their last offset.
+/// dimension l and width w. Beyond a matrix, up to `ends`, the last offset of its rows or columns
+/// repeats.
 fn offsets(pattern: &Pattern, [h, l, w]: [usize; 3], ends: [usize; 2]) -> [Offsets; 3] {
     let start = |floats: usize| floats.next_multiple_of(1024) as u32;
     let [a, b, r] = &pattern.layouts;
@@ -335,8 +341,8 @@ fn offsets(pattern: &Pattern, [h, l, w]: [usize; 3], ends: [usize; 2]) -> [Offse
     [a, b, r]
 }
 
-/// Returns the iterations of the k loop over `l` terms. Each block of terms is finished for all
-/// `turns` tiles of a unit before the next block begins.
+/// Returns the iterations of the k loop over `l` terms. A unit finishes a block of terms for all
+/// its `turns` tiles before it begins the next block.
 fn iterations(pattern: &Pattern, l: usize, turns: usize) -> Vec<Iteration> {
     let k_step = pattern.k_step.min(l);
     let mut iterations = Vec::new();
@@ -354,8 +360,8 @@ fn iterations(pattern: &Pattern, l: usize, turns: usize) -> Vec<Iteration> {
 }
 
 /// Returns the loads of one unit in an iteration of the k loop, those of a before those of b. Each
-/// operand is read along its tile or along k, whichever lets one load fetch more floats. If both
-/// are equal, it is read along k.
+/// operand is read along the tile or along k, whichever lets one load fetch more floats. If both
+/// fetch equally many, the operand is read along k.
 fn loads(at: &[Offsets; 3], [rows, cols]: [usize; 2], k_step: usize) -> Vec<Load> {
     let mut loads = Vec::new();
     for (right, tile, ks) in [

@@ -1,4 +1,4 @@
-//! Checks of kernels at sizes that hit every edge.
+//! Checks of kernels at sizes that hit every edge of their tiles.
 
 use super::judge::{judge, layout_of_result, shape, wrong_at};
 use super::operands::Operands;
@@ -10,33 +10,34 @@ use crate::ir::network::{Activation, Precision};
 use crate::lab::reference;
 use crate::registry::{Kernel as Entry, Operation, Problem};
 
-/// A kernel, and everything that its checks vary except factors and activation.
+/// A kernel and everything that its checks vary, except factors and activation.
 struct Check<'a> {
     entry: &'a Entry,
     group: WorkGroup,
-    /// Index of the layouts in [`problems::layouts`] for a kernel that takes any, else 0. Fused
-    /// activations do not depend on layouts. They are checked with the first ones only.
+    /// Index into [`problems::layouts`] for a kernel that takes any layouts, else 0. Fused
+    /// activations do not depend on layouts, so they are checked only with index 0.
     layouts: usize,
     /// Types that the kernel's weights may be stored as.
     stored: Vec<Precision>,
     problems: Vec<Problem>,
 }
 
-/// One variant of a check: a problem with factors and an activation.
+/// One variant of a check: a problem, the factors α and β, and an activation.
 #[derive(Clone, Copy)]
 struct CheckVariant {
-    /// Index of the problem.
+    /// Index of the problem in [`Check::problems`].
     problem: usize,
     factors: (f32, f32),
-    /// Index of the activation. Those from 1 on are fused, if the kernel fuses any.
+    /// Index among the kernel's checked activations. From 1 on, `activation` is fused if the kernel
+    /// fuses any.
     index: usize,
     activation: Activation,
 }
 
 impl Lab {
-    /// Checks a kernel at sizes that hit every edge. Without a fused activation, each size runs
-    /// with canaries and with exact buffers, on a simulator with exact buffers only. Returns the
-    /// largest error in units of the bound.
+    /// Checks a kernel at sizes that hit every edge of its tiles. Without a fused activation, each
+    /// size runs with canaries and with buffers of the exact size. A simulator runs the exact
+    /// buffers only. Returns the largest error in units of the bound.
     pub(crate) fn check(&mut self, entry: &Entry, group: WorkGroup) -> Result<f64, Trouble> {
         if entry.operation == Operation::Layers {
             return self.check_layers(entry, group);
@@ -99,8 +100,9 @@ impl Lab {
             activation,
             ..
         } = variant;
-        // A fused activation follows sums whose edges are checked without it. So two problems
-        // suffice, one inside a tile and one across several. A simulator runs one of both.
+        // Checks without an activation cover the edges of the sums, and a fused activation follows
+        // the same sums. So two problems suffice, one inside a tile and one across several. A
+        // simulator runs one of both.
         let fused = n > 0 && entry.fuses();
         let at = |problem: usize, odd: usize| i == problem && (!self.simulated || n % 2 == odd);
         if fused && !at(1, 0) && !at(check.problems.len() - 2, 1) {
@@ -147,14 +149,15 @@ impl Lab {
         Ok(worst)
     }
 
-    /// Returns true if check `n` runs with weights stored as `weights`. A simulator takes one of
-    /// the types that the kernel stores weights as, in turns. Other devices take all.
+    /// Returns true if check number `n` runs with weights stored as `weights`. A simulator takes
+    /// the types that the kernel stores weights as in turn, one for each check. Other devices take
+    /// all.
     pub(super) fn tries(&self, n: usize, weights: Precision, stored: &[Precision]) -> bool {
         !self.simulated || weights == stored[n % stored.len()]
     }
 
-    /// Checks a launch whose work-groups share the common dimension and write a part each. The sum
-    /// of the parts must be the product.
+    /// Checks a launch whose work-groups split the common dimension and each write a partial sum.
+    /// The sum of these parts must be the product.
     fn check_parts(
         &mut self,
         entry: &Entry,
@@ -165,8 +168,8 @@ impl Lab {
         let real = data.real;
         data.first.biases.fill(0.0);
         if data.weights == Precision::I8 {
-            // The kernel that later adds up the parts multiplies with the scales. This one only
-            // sums whole numbers times values.
+            // Another kernel later adds up the parts and multiplies them with the quantization
+            // scales. This kernel only sums products of integer weights and values.
             data.first.weights = data.first.numbers();
         }
         let run = KernelRun {

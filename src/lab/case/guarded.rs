@@ -2,18 +2,19 @@
 
 use crate::cl::{Access, Argument, BufferHome, ClBuffer, ClError, Element, Queue};
 
-/// Bytes before and after the contents of a buffer with canaries.
+/// Bytes of each canary, the guard area before and after the contents of a buffer.
 pub(super) const CANARY: usize = 4096;
 
 /// The value of each byte of a canary.
 const CANARY_BYTE: u8 = 0xA5;
 
-/// A buffer between two canaries, which change if a kernel writes there. Without canaries it is
-/// exactly as large as its contents, so that a simulator reports every access outside.
+/// A buffer between two canaries, which change if a kernel writes outside the contents. Without
+/// canaries it is exactly as large as its contents, so that a simulator reports every access
+/// outside.
 pub(super) struct Guarded {
-    /// The contents, without canaries.
+    /// The part of the buffer that holds the contents, without canaries.
     view: ClBuffer,
-    /// The buffer of the contents and both canaries. `None` without canaries.
+    /// The whole buffer: the contents and both canaries. `None` without canaries.
     parent: Option<ClBuffer>,
     bytes: usize,
 }
@@ -35,8 +36,8 @@ impl Guarded {
                 bytes,
             });
         }
-        // The buffer is written in one piece. Oclgrind loses what it knows of a buffer's contents
-        // when only a part of it is written.
+        // One call writes the whole buffer. After a partial write, Oclgrind forgets which bytes of
+        // the buffer are initialized.
         let mut all = vec![CANARY_BYTE; CANARY];
         all.extend_from_slice(contents);
         all.resize(CANARY + bytes.next_multiple_of(4) + CANARY, CANARY_BYTE);
@@ -56,7 +57,7 @@ impl Guarded {
         })
     }
 
-    /// Returns the buffer as an argument of a kernel that may touch this many bytes.
+    /// Returns the buffer as the argument of a kernel that may touch `bytes` bytes of it.
     pub(super) fn argument(&self, bytes: usize) -> Argument<'_> {
         Argument::Buffer {
             buffer: &self.view,

@@ -1,14 +1,14 @@
-//! A hash of everything that a check hands to a device. A check with the hash of one that passed
-//! need not be repeated.
+//! A hash of everything that a check hands to a device. If a check with the same hash has passed
+//! before, it need not run again.
 
 use crate::cl::{Argument, ClError};
 use std::fmt;
 
-/// A hash: two sums of 64 bits over everything that was taken in, each with its own factor.
+/// A hash: two sums of 64 bits over all added data, each with its own factor.
 pub(super) struct InputHash([u64; 2]);
 
-/// Odd numbers whose products spread a changed bit: from the fractions of the golden ratio and of
-/// √2.
+/// Odd factors that spread a changed bit over the whole sum. They come from the fractions of the
+/// golden ratio and of √2.
 const FACTORS: [u64; 2] = [0x9E37_79B9_7F4A_7C15, 0x6A09_E667_F3BC_C909];
 
 impl Default for InputHash {
@@ -18,7 +18,7 @@ impl Default for InputHash {
 }
 
 impl InputHash {
-    /// Takes in bytes and their number.
+    /// Adds the number of bytes, and then the bytes, to the hash.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         self.word(bytes.len() as u64);
         for part in bytes.chunks(8) {
@@ -41,8 +41,8 @@ impl InputHash {
             .for_each(|line| self.add(line.as_bytes()));
     }
 
-    /// Takes in an argument. Of a buffer it takes the bytes that the kernel may touch. The pixels
-    /// of an image are taken in when the image is made.
+    /// Adds a kernel's argument to the hash. For a buffer it adds the bytes that the kernel may
+    /// touch. An image's pixels are added when the image is made.
     pub(super) fn add_argument(&mut self, argument: &Argument) -> Result<(), ClError> {
         match argument {
             Argument::Buffer { buffer, bytes } => {
@@ -59,8 +59,8 @@ impl InputHash {
 
 impl fmt::Display for InputHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The upper bits of the last word have only changed upper bits of the sums so far. This
-        // spreads them.
+        // The upper bits of the word that was added last have changed only upper bits of the sums.
+        // The shifts spread them to the lower bits.
         let [a, b] = self
             .0
             .map(|sum| (sum ^ (sum >> 32)).wrapping_mul(FACTORS[0]));

@@ -1,4 +1,4 @@
-//! Compares the results of kernels with float64.
+//! Compares the results of kernels with references in float64.
 
 use super::Trouble;
 use super::guarded::written_outside;
@@ -14,7 +14,7 @@ use crate::ops::bound;
 use crate::registry::{Kernel as Entry, Operation, Problem};
 use std::ops::Range;
 
-/// The sizes of a problem in words, for example `17×9, common dimension 5`.
+/// Returns the sizes of a problem in words, for example `17×9, common dimension 5`.
 pub(crate) fn shape(p: Problem) -> String {
     if p.l == 0 {
         format!("{}×{}", p.h, p.w)
@@ -35,8 +35,8 @@ pub(super) fn layout_of_result(entry: &Entry) -> Layout {
         .unwrap_or(Layout::R)
 }
 
-/// Compares the results of a run with float64, and checks the canaries. Returns the largest error
-/// in units of the bound.
+/// Compares the results of a run with a reference in float64, and checks the canaries. Returns the
+/// largest error in units of the bound.
 pub(super) fn judge(run: &KernelRun, setup: &Setup, data: &Operands) -> Result<f64, Trouble> {
     let real = data.real;
     if let Some(name) = written_outside(&setup.buffers)? {
@@ -63,7 +63,7 @@ pub(super) fn judge(run: &KernelRun, setup: &Setup, data: &Operands) -> Result<f
         Operation::Sobel => results.sobel()?,
         Operation::Probe => results.probe()?,
         Operation::Order => results.order()?,
-        // `Lab::check_layers` and `Lab::check_nodes` check these operations.
+        // `Lab::check_layers` and `Lab::check_nodes` check these operations instead.
         Operation::Layers
         | Operation::Convolution
         | Operation::Pool
@@ -115,8 +115,8 @@ impl Results<'_> {
         Ok(layout_of_result(self.entry).unpack(&packed, (real.h, real.w), (h, w)))
     }
 
-    /// Returns the factor that a row's sum of parts is multiplied with: the scale of weights in
-    /// bytes, else 1.
+    /// Returns the factor for a row's sum of parts: the quantization scale of the row if weights
+    /// are bytes, else 1.
     fn scale(&self, row: usize) -> f32 {
         match self.data.weights {
             Precision::I8 => power(row),
@@ -140,7 +140,7 @@ impl Results<'_> {
         Ok(product.excess(&self.matrix()?))
     }
 
-    /// Checks the sums of a `reduce`, as products of the parts with ones.
+    /// Checks the sums of a `reduce` kernel as a product: a row of ones times the parts.
     fn reduce(&self) -> Result<f64, Trouble> {
         let (data, Problem { h, w, l }) = (self.data, self.data.real);
         let scaled = |(i, x): (usize, &f32)| x * self.scale(i / w % h);
@@ -175,7 +175,7 @@ impl Results<'_> {
         Ok(all.fold(0.0, f64::max))
     }
 
-    /// Computes column `c` of the result of two layers.
+    /// Computes column `c` of the result of two layers in float64.
     fn pair_scores(&self, c: usize) -> Vec<f64> {
         let (data, Problem { h, w, l }) = (self.data, self.data.real);
         let m = data.middle();
@@ -188,8 +188,8 @@ impl Results<'_> {
         let between = |i: usize| {
             let x = match data.first.weights.get(i * l..(i + 1) * l) {
                 Some(row) => dot(row, &b),
-                // A `reducepair` has no weights of the first layer. Its sum of parts is a product
-                // with ones.
+                // A `reducepair` kernel has no weights of the first layer. There the sum of the
+                // parts is a product with ones.
                 None => f64::from(self.scale(i)) * dot(&ones, &|k| b(k * m + i)),
             };
             self.activation.apply(x + f64::from(data.first.biases[i]))
@@ -216,8 +216,8 @@ impl Results<'_> {
         ))
     }
 
-    /// Checks that a repack left every element as it is, and put zeros into the padding, which was
-    /// NaN before.
+    /// Checks that a repack copied every element unchanged. It must also put zeros into the
+    /// padding, which held NaN.
     fn repack(&self) -> Result<f64, Trouble> {
         let (real, Problem { h, w, .. }) = (self.data.real, self.setup.padded);
         let found: Vec<f32> = self.read("r", h * w)?;
@@ -254,8 +254,8 @@ impl Results<'_> {
                 let (first, last) = (band.start * w, band.end * w);
                 let image = &self.data.image[first..last];
                 let expected = reference::sobel(image, band.len(), w, horizontal, BORDER);
-                // The reference takes the first and the last row of a band for a border. Inside the
-                // image they are none, so they are not compared.
+                // The reference treats the first and last row of a band as the image's border.
+                // Inside the image they are not, so they are not compared.
                 let from = if band.start == 0 { 0 } else { w };
                 let to = expected.len() - if band.end == h { 0 } else { w };
                 if let Some(i) = (from..to).find(|&i| found[first + i] != expected[i]) {

@@ -31,39 +31,42 @@ use std::time::Duration;
 
 pub(crate) use judge::shape;
 
-/// Work-group of a launch, rows and columns of work-items; `None` leaves it to the driver.
+/// The work-group of a launch, as rows and columns of work-items. With `None` the driver chooses
+/// it.
 pub(crate) type WorkGroup = Option<(usize, usize)>;
 
-/// A device under test, with a queue that takes times and the programs that were compiled so far.
+/// A device under test, with a queue that measures times and the programs that were compiled so
+/// far.
 pub(crate) struct Lab {
     pub(crate) device: Device,
     queue: Queue,
     /// True if the device itself reports every access outside a buffer.
     pub(crate) simulated: bool,
     sources: Sources,
-    /// Compiled programs, each with its source's path and the compiler's options.
+    /// Compiled programs. Each key is the source's path followed by the compiler's options.
     programs: Vec<(String, Program)>,
     random: Random,
-    /// The operation and the operands of the case that was timed last, to be used again.
+    /// The operation and the operands of the kernel that was timed last. The next kernel may use
+    /// them again.
     last: Option<(Operation, Operands)>,
-    /// The hash of everything that would be launched. `Some` while inputs are only hashed and
-    /// nothing is launched.
+    /// The hash of all data that a check would hand to the device. It is `Some` while checks only
+    /// hash their inputs and launch nothing.
     inputs: Option<InputHash>,
 }
 
-/// The reason why a kernel was not run, or why its result or time does not count.
+/// The reason why the lab did not run a kernel, or why its result or time does not count.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// The device cannot run the kernel. The text names the restrictions that fail.
     Refused(String),
-    /// The kernel's result is wrong. The text says how.
+    /// The kernel's result is wrong. The text says how it differs from the expected one.
     Wrong(String),
-    /// The driver does not compile or run the kernel.
+    /// The driver cannot compile or run the kernel.
     Driver(ClError),
-    /// Something else failed: the source cannot be read, or takes other arguments.
+    /// Something else failed: the source cannot be read, or it has other parameters than expected.
     Failed(Error),
-    /// The first launch took this many microseconds, which is more than [`Timing::longest`]. No
-    /// others followed.
+    /// The first launch took this many microseconds, which is more than [`Timing::longest`]. The
+    /// kernel was not launched again.
     Slow(f64),
 }
 
@@ -100,17 +103,20 @@ impl std::fmt::Display for Trouble {
 /// Device times of repeated launches, in microseconds.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LaunchTimes {
-    /// Run time of the first launch.
+    /// Microseconds that the first launch ran on the device.
     pub(crate) first: f64,
-    /// Run times of the later launches.
+    /// For each launch after the first, the microseconds that it ran on the device.
     pub(crate) run: Vec<f64>,
-    /// Times of the later launches from the enqueue to the submission to the device.
+    /// For each launch after the first, the microseconds from its enqueue to its submission to the
+    /// device.
     pub(crate) queued: Vec<f64>,
-    /// Times of the later launches from the submission to the start on the device.
+    /// For each launch after the first, the microseconds from its submission to its start on the
+    /// device.
     pub(crate) wait: Vec<f64>,
 }
 
-/// A kernel's device times, and the largest error of its first launch in units of the bound.
+/// The device times of a kernel's launches, and the largest error of the first launch's result in
+/// units of the error bound.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TimedCase {
     pub(crate) times: LaunchTimes,
@@ -120,10 +126,10 @@ pub(crate) struct TimedCase {
 /// How often a kernel is timed.
 #[derive(Clone, Copy)]
 pub(crate) struct Timing {
-    /// The number of launches after the first one.
+    /// The number of timed launches after the first launch.
     pub(crate) repeats: usize,
-    /// The longest that the first launch may take. If it takes longer, no others follow. `None` is
-    /// no limit.
+    /// The longest time that the first launch may take. A slower kernel is not launched again.
+    /// `None` means no limit.
     pub(crate) longest: Option<Duration>,
 }
 
@@ -147,9 +153,9 @@ impl Lab {
         })
     }
 
-    /// Returns the hash of everything that the checks of `entry` hand to the device and of the
-    /// scores that they expect. Nothing is compiled or launched. The random inputs are the same in
-    /// every call.
+    /// Returns a hash of all data that the checks of `entry` hand to the device, and of the scores
+    /// that they expect. Nothing is compiled or launched. The random inputs are the same in every
+    /// call.
     pub(crate) fn inputs(
         &mut self,
         entry: &Entry,
@@ -170,12 +176,12 @@ impl Lab {
         checked.map(|()| inputs.to_string())
     }
 
-    /// Adds bytes to the hash of the inputs, if the inputs are only hashed and not run.
+    /// Adds bytes to the hash of inputs. Does nothing when kernels are launched instead of hashed.
     fn take_in(&mut self, bytes: &[u8]) {
         self.inputs.iter_mut().for_each(|inputs| inputs.add(bytes));
     }
 
-    /// Adds the scores that a network has for these records to the hash.
+    /// Adds the scores that a network has for `records` to the hash of inputs.
     fn take_in_scores(&mut self, network: &Network, weights: &[Vec<f32>], records: &[f32]) {
         for record in records.chunks_exact(network.width) {
             let raw: Vec<f64> = record.iter().map(|&v| v.into()).collect();
@@ -189,7 +195,8 @@ impl Lab {
         self.random.split()
     }
 
-    /// Refuses a problem that the restrictions of `entry`, with this work-group, do not allow here.
+    /// Refuses a problem that `entry`'s restrictions, with this work-group, do not allow on this
+    /// device.
     fn admit(&self, entry: &Entry, group: WorkGroup, problem: Problem) -> Result<(), Trouble> {
         let mut wanted = entry.clone();
         wanted.restrictions.work_group = group;
@@ -198,8 +205,8 @@ impl Lab {
             .map_err(|failed| Trouble::Refused(failed.join("; ")))
     }
 
-    /// Returns a kernel's program, compiled once for each set of options. `None` if the inputs are
-    /// only hashed.
+    /// Returns a kernel's compiled program. Each set of options is compiled once. `None` if the
+    /// inputs are only hashed.
     fn program(
         &mut self,
         entry: &Entry,
@@ -231,8 +238,8 @@ impl Lab {
         Ok(Some(program))
     }
 
-    /// Returns a kernel with its arguments. `None` if the inputs are only hashed. Refuses
-    /// work-groups that are too large for this kernel.
+    /// Returns a kernel with its arguments set. `None` if the inputs are only hashed. Refuses a
+    /// work-group that is too large for the compiled kernel.
     fn bound(
         &mut self,
         program: Option<&Program>,
@@ -259,8 +266,8 @@ impl Lab {
         Ok(Some(kernel))
     }
 
-    /// Launches a kernel and waits for it. Returns false without a launch if the inputs are only
-    /// hashed. There is then nothing to verify.
+    /// Launches a kernel and waits until it is done. If the inputs are only hashed, it launches
+    /// nothing and returns false, since there is no result to verify.
     fn launch(
         &mut self,
         kernel: Option<&BoundKernel>,
@@ -276,8 +283,8 @@ impl Lab {
         Ok(true)
     }
 
-    /// Times a kernel on random inputs, and checks the result of its first launch, or some rows of
-    /// a large result. Refuses the kernels that [`nodes`] checks.
+    /// Times a kernel on random inputs. It also checks the result of the first launch, of a large
+    /// result only some rows. Refuses the kernels that [`nodes`] checks.
     pub(crate) fn time(
         &mut self,
         entry: &Entry,
@@ -294,8 +301,8 @@ impl Lab {
             return self.time(&with_layouts(entry, "R", "C"), group, real, timing);
         }
         let beta = if entry.restrictions.scaled { 0.1 } else { 0.0 };
-        // The next work-group of a sweep and the next Sobel filter use the same inputs again. New
-        // ones would take longer than many a launch.
+        // The next work-group of a sweep and the next Sobel filter use the same inputs again.
+        // Drawing new inputs would take longer than many launches.
         let last = self.last.take().filter(|(operation, d)| {
             let kept = matches!(entry.operation, Operation::Matmul | Operation::Sobel);
             let same = (*operation, d.real, d.alpha, d.beta);
@@ -358,8 +365,8 @@ impl Lab {
         Ok(timed)
     }
 
-    /// Returns the most work-items that the device allows in a work-group of a kernel. `None` if
-    /// the kernel cannot be compiled.
+    /// Returns the largest number of work-items that the device allows in a work-group of a kernel.
+    /// `None` if the kernel cannot be compiled.
     pub(crate) fn largest_group(&mut self, entry: &Entry) -> Option<usize> {
         let (group, step) = (entry.restrictions.work_group, StepOptions::default());
         let program = self.program(entry, Activation::None, Precision::F32, group, &step);
@@ -367,8 +374,8 @@ impl Lab {
         kernel.work_group_limit().ok()
     }
 
-    /// Returns the order in which work-groups of one work-item started: a number for each place of
-    /// a `size` × `size` grid.
+    /// Returns the order in which work-groups start, if each has one work-item. The result has a
+    /// number for each place of a `size` × `size` grid.
     pub(crate) fn order(&mut self, entry: &Entry, size: usize) -> Result<Vec<u32>, Trouble> {
         let real = Problem {
             h: size,
@@ -392,7 +399,7 @@ impl Lab {
     }
 }
 
-/// Returns an argument that is passed by value. `None` for buffers and constants.
+/// Returns a kernel's argument that is passed by value. `None` for buffers and constants.
 fn scalar(arg: &Arg) -> Option<Argument<'static>> {
     match *arg {
         Arg::Size(n) => Some(Argument::U32(n)),
@@ -405,7 +412,7 @@ fn scalar(arg: &Arg) -> Option<Argument<'static>> {
     }
 }
 
-/// Returns the recipe of a plan of these kernels, in which `entry` has this work-group.
+/// Returns the recipe of a plan from these kernels, in which `entry` runs with this work-group.
 fn recipe(
     entry: &Entry,
     group: WorkGroup,

@@ -16,11 +16,11 @@ use crate::ops::bound::excess;
 use crate::planner::bind::touched;
 use crate::registry::Kernel as Entry;
 
-/// The value of all classes before a launch. Those of records that are not in the launch must keep
-/// it.
+/// The value that all classes have before a launch. Classes of records that are not in the launch
+/// must keep it.
 const UNTOUCHED: u32 = 0x5A5A_5A5A;
 
-/// A network that a kernel for all layers is checked on.
+/// A network that checks a kernel which computes all layers in one launch.
 #[derive(Clone, Copy)]
 struct NetworkCase {
     shape: &'static str,
@@ -36,8 +36,8 @@ impl NetworkCase {
         Trouble::Wrong(format!("{what}, {shape}, {records} records"))
     }
 
-    /// Returns a network whose last score is always equal to its first one, so that classes tie.
-    /// Without canaries a score in the middle is NaN.
+    /// Returns a network whose last score always equals its first one, so that two classes tie.
+    /// Without canaries, a score in the middle is NaN.
     fn network(&self) -> Result<(Network, Tensors), String> {
         let (mut network, mut weights) = generated(self.shape, self.kind)?;
         network.weights = self.precision;
@@ -53,7 +53,7 @@ impl NetworkCase {
         Ok((network, weights))
     }
 
-    /// Returns true if one score of every record is NaN.
+    /// Returns true if the network makes one score of every record NaN.
     fn one_nan(&self) -> bool {
         !self.canaries
     }
@@ -63,9 +63,10 @@ impl NetworkCase {
 type Buffers = Vec<(&'static str, Guarded)>;
 
 impl Lab {
-    /// Checks a kernel for all layers on networks around its tiles: with as many layers as it
-    /// takes, with every activation, with and without arg-max, with a record that overflows, with
-    /// equal scores, and with a part of a batch behind which nothing may change.
+    /// Checks a kernel that computes all layers. The networks have sizes around the kernel's tiles,
+    /// as many layers as it takes and every activation. They run with and without arg-max, with an
+    /// overflowing record and with equal scores. A launch with a part of a batch must not change
+    /// what lies behind that part.
     pub(super) fn check_layers(&mut self, entry: &Entry, group: WorkGroup) -> Result<f64, Trouble> {
         let mut shapes = vec![("40-120-70-10:relu", 20)];
         if group == entry.restrictions.work_group {
@@ -78,8 +79,8 @@ impl Lab {
         }
         if entry.of_few() {
             // The sums of these layers have more terms than a work-group has work-items. Their
-            // slices take several turns with some terms left, and there are more slices than one
-            // work-item adds up.
+            // slices take several turns with some terms left over. There are also more slices than
+            // one work-item adds up.
             shapes.push(("1500-20-600-3:relu", 2));
         }
         let mut worst = 0.0f64;
@@ -128,7 +129,7 @@ impl Lab {
         let mut input: Vec<f32> = (0..network.width * plan.padded_batch)
             .map(|_| random.float())
             .collect();
-        // The last record has an infinity, or without canaries a NaN, which no layer may lose.
+        // The last record contains an infinity, or a NaN without canaries. No layer may lose it.
         input[network.width * (case.records - 1)] = match case.canaries {
             true => f32::NEG_INFINITY,
             false => f32::NAN,
@@ -156,8 +157,8 @@ impl Lab {
         results.judge(&model, &weights, &input)
     }
 
-    /// Returns the constants and the buffers of the plan, in the order of the kernel's parameters:
-    /// the input, the values between layers, scores, classes.
+    /// Returns the constants and the plan's buffers, in the order of the kernel's parameters. After
+    /// the constants come the input, the values between layers, the scores and the classes.
     fn network_buffers(
         &self,
         entry: &Entry,
@@ -193,18 +194,18 @@ impl Lab {
     }
 }
 
-/// The results of a launch, as read from its buffers.
+/// The results of one launch of a network's kernel, as read from its buffers.
 struct NetworkResults {
     case: NetworkCase,
-    /// Scores, row major: a column for each record of the batch.
+    /// The scores in row-major order: a row for each output, a column for each record of the batch.
     scores: Vec<f32>,
-    /// A class for each record; empty if the network has none.
+    /// A class for each record; empty if the network computes no classes.
     classes: Vec<u32>,
 }
 
 impl NetworkResults {
-    /// Reads the results. An error if the kernel wrote between layers for records that were not in
-    /// the launch.
+    /// Reads the results. Returns an error if the kernel wrote values between layers for records
+    /// that were not in the launch.
     fn read(
         case: NetworkCase,
         model: &Model,
@@ -242,7 +243,8 @@ impl NetworkResults {
         })
     }
 
-    /// Compares scores and classes with float64. Returns the largest error in units of the bound.
+    /// Compares scores and classes with a float64 reference. Returns the largest error in units of
+    /// the bound.
     fn judge(&self, model: &Model, weights: &Tensors, input: &[f32]) -> Result<f64, Trouble> {
         let (plan, network, case) = (&model.plan, &model.network, self.case);
         let (outputs, columns) = (network.outputs(), plan.padded_batch);

@@ -17,8 +17,8 @@ use crate::planner::bind::touched;
 use crate::registry::{Kernel as Entry, Operation};
 use std::borrow::Cow;
 
-/// Kernels that require one layout each. A plan with one of them gives its matrices this layout. So
-/// kernels that take any layout are checked in all of these.
+/// Kernels that each require one layout. A plan with one of these kernels gives its matrices that
+/// layout. Kernels that take any layout are checked once with each.
 const FAMILIES: [&str; 5] = [
     "argmax_cm",
     "argmax_rm",
@@ -27,7 +27,7 @@ const FAMILIES: [&str; 5] = [
     "argmax_morton_4_2",
 ];
 
-/// Kernels that compute the other nodes of a checked graph.
+/// Kernels that compute those nodes of a checked graph that the kernel under test does not.
 const OTHERS: [&str; 7] = [
     "convolution_any",
     "pool_any",
@@ -45,14 +45,14 @@ const SIZES: [(usize, usize); 6] = [(1, 1), (20, 7), (150, 33), (300, 70), (700,
 /// Records of a launch. The number is larger than the columns of a chunk in any layout here.
 const RECORDS: usize = 17;
 
-/// Records of the batch that the launch is a part of.
+/// The number of records in the batch. The launch computes only a part of them.
 const BATCH: usize = 40;
 
-/// The largest error that is allowed, relative to the largest score of a record, which counts as at
-/// least 1. The graphs' sums have few terms.
+/// The largest allowed error, relative to the largest score of a record. A largest score below 1
+/// counts as 1. The bound can be small, because the graphs' sums have few terms.
 const BOUND: f64 = 2e-5;
 
-/// Returns true if kernels of an operation are checked in graphs, by this module.
+/// Returns true if this module checks kernels of the operation, in the plans of small graphs.
 pub(crate) fn of_image(operation: Operation) -> bool {
     use Operation::{Combine, Convolution, Gather, Pool, Product, Resample, Scale, Softmax};
     matches!(
@@ -95,9 +95,9 @@ struct Constants {
     images: Vec<Option<Image2d>>,
 }
 
-/// The outcome of a graph that ran, or whose inputs were hashed.
+/// The outcome of checking a kernel in one graph, which ran or whose inputs were hashed.
 struct GraphResult {
-    /// The largest error in units of the bound.
+    /// The largest error of the graph's scores, in units of the allowed bound.
     error: f64,
     /// True if the kernel adds a second operand to its sums in this graph.
     adds: bool,
@@ -112,8 +112,8 @@ impl Lab {
         let any = entry.options_of_layouts();
         let (mut worst, mut runs, mut added, mut scaled) = (0.0f64, 0, false, false);
         for (i, (name, mut builder)) in edges::single().into_iter().enumerate() {
-            // The index of the graph chooses an activation behind it and the layouts. So every
-            // activation and every layout has its turn.
+            // The graph's index chooses the layouts and an activation that follows the graph. So
+            // every activation and every layout has its turn.
             let activations = entry.activations();
             let n = i % (activations.len() + 1);
             let rescaled = entry.rescales() && i % 2 == 0;
@@ -261,7 +261,8 @@ impl Lab {
         Ok(result(case.judge(&buffers, &input)?))
     }
 
-    /// Runs a step of the plan. Returns false if the inputs are only hashed.
+    /// Runs one step of the plan. Returns false if the inputs are only hashed and nothing is
+    /// launched.
     fn run_step(
         &mut self,
         case: &GraphCase,
@@ -299,7 +300,7 @@ impl Lab {
 }
 
 impl<'a> GraphCase<'a> {
-    /// Returns the plan of a graph with the layouts of `family`. `None` if it has no step of
+    /// Plans a graph with the layouts of `family`. Returns `None` if the plan has no step of
     /// `entry`.
     fn new(
         entry: &'a Entry,
@@ -335,7 +336,7 @@ impl<'a> GraphCase<'a> {
         let recipe = recipe(entry, group, BATCH, kernels);
         let model = match Model::new(network, &tensors, &recipe, library(), None) {
             Ok(model) => model,
-            // No kernel of this plan computes one of the graph's nodes, so the graph is left out.
+            // The plan has no kernel for one of the graph's nodes, so this graph is not checked.
             Err(e) if e.contains("the plan has none") => return Ok(None),
             Err(e) => return Err(Trouble::Wrong(format!("{e} ({what})"))),
         };
@@ -354,7 +355,8 @@ impl<'a> GraphCase<'a> {
         Trouble::Wrong(format!("{text} ({})", self.what))
     }
 
-    /// Returns the records as the contents of plan buffer `b`, in its layout and with its padding.
+    /// Returns the input records as the contents of plan buffer `b`, in its layout and with its
+    /// padding.
     fn packed(&self, b: &PlanBuffer, input: &[f32]) -> Vec<f32> {
         let columns = self.model.plan.padded_batch;
         let size = (b.padded_rows, columns);
@@ -367,7 +369,8 @@ impl<'a> GraphCase<'a> {
         b.layout.pack(&rows, size, size, 0.0)
     }
 
-    /// Compares the scores with float64. Returns the largest error in units of the bound.
+    /// Compares the scores with a float64 reference. Returns the largest error in units of the
+    /// bound.
     fn judge(&self, buffers: &[(String, Guarded)], input: &[f32]) -> Result<f64, Trouble> {
         let (plan, network) = (&self.model.plan, &self.model.network);
         let columns = plan.padded_batch;

@@ -1,4 +1,4 @@
-//! The operands of a checked or timed kernel, and their contents as the kernel finds them.
+//! The operands of a checked or timed kernel, and the contents that the kernel reads from them.
 
 use super::WorkGroup;
 use super::problems::{middle, parts_before};
@@ -12,10 +12,10 @@ use crate::planner::bind::Sizes;
 use crate::registry::{Holds, Kernel as Entry, Operation, Parameter, Problem};
 use std::borrow::Cow;
 
-/// Value of the borders of a Sobel result before and after the filter.
+/// The value that the border pixels of a Sobel result have before the filter, and must keep.
 pub(super) const BORDER: u8 = 0x5A;
 
-/// The weights (row major) and the biases of a layer.
+/// The weights (row major) and the biases of one layer.
 #[derive(Default)]
 pub(super) struct LayerOperands {
     pub(super) weights: Vec<f32>,
@@ -24,8 +24,8 @@ pub(super) struct LayerOperands {
 }
 
 impl LayerOperands {
-    /// Returns the quantized weights: whole numbers that fit into bytes, without the scales of
-    /// their rows.
+    /// Returns the quantized weights as integers that fit into bytes, without the scales of their
+    /// rows.
     pub(super) fn numbers(&self) -> Vec<f32> {
         let rows = self.weights.chunks_exact(self.columns.max(1));
         rows.flat_map(|row| {
@@ -35,8 +35,8 @@ impl LayerOperands {
         .collect()
     }
 
-    /// Returns the biases beside the scales of the rows, as kernels with weights in bytes take
-    /// them, padded to `rows`.
+    /// Returns the biases, each beside the quantization scale of its row, padded to `rows` rows.
+    /// Kernels with weights in bytes take them in this form.
     fn biases_and_scales(&self, rows: usize) -> Vec<f32> {
         let scales: Vec<f32> = match self.weights.is_empty() {
             true => (0..self.biases.len()).map(power).collect(),
@@ -61,8 +61,8 @@ impl LayerOperands {
     }
 }
 
-/// Returns the scale of a row for kernels that add up parts, which have no weights to take it from.
-/// Such scales are powers of two.
+/// Returns the scale of a row for kernels that add up parts. They have no weights to compute a
+/// scale from, so powers of two are used.
 pub(super) fn power(row: usize) -> f32 {
     2f32.powi(row as i32 % 7 - 3)
 }
@@ -70,24 +70,24 @@ pub(super) fn power(row: usize) -> f32 {
 /// The operands of a run in plain row-major order, without padding.
 pub(super) struct Operands {
     pub(super) real: Problem,
-    /// The left operand and its biases. If the kernel computes two layers, they are those of the
-    /// first one.
+    /// The left operand and the biases. For a kernel that computes two layers, they are those of
+    /// the first layer.
     pub(super) first: LayerOperands,
     /// The weights and biases of the second layer, empty for a kernel of one layer.
     pub(super) second: LayerOperands,
     /// The type that weights are stored as.
     pub(super) weights: Precision,
     pub(super) b: Vec<f32>,
-    /// The result matrix before the run. Scaled products add it, and kernels that work in place
-    /// compute with it.
+    /// The result matrix before the run. Scaled products add β times this matrix, and in-place
+    /// kernels compute with it.
     pub(super) r: Vec<f32>,
     pub(super) image: Vec<u8>,
     pub(super) alpha: f32,
     pub(super) beta: f32,
 }
 
-/// The sizes of a launch's operands. `plain` has the problem's own sizes and `padded` has those
-/// that the kernel works on. Contents are packed from `plain` into `padded`. Operands of
+/// The sizes of a launch's operands. `plain` has the problem's own sizes, and `padded` those that
+/// the kernel works on. Contents are packed from `plain` into `padded`. Operands of
 /// [`Holds::Bytes`] have no padding.
 pub(super) struct LaunchSizes {
     plain: Sizes,
@@ -109,7 +109,7 @@ impl LaunchSizes {
         }
     }
 
-    /// Returns the number of bytes of an operand that the kernel may read or write.
+    /// Returns how many bytes of an operand the kernel may read or write.
     pub(super) fn touched(
         &self,
         entry: &Entry,
@@ -214,13 +214,13 @@ impl Operands {
         }
     }
 
-    /// Returns the rows of the first of two layers, or 0 if there is one layer.
+    /// Returns the rows of the first of two layers, or 0 if the kernel computes one layer.
     pub(super) fn middle(&self) -> usize {
         self.second.columns
     }
 
-    /// Returns the sizes of a launch of `entry` on problem `p`, the real one or the padded one. The
-    /// rows of a pair's first layer are padded to a multiple of `align`.
+    /// Returns the sizes of a launch of `entry` on problem `p`, which is real or padded. If the
+    /// kernel computes two layers, the rows of the first are padded to a multiple of `align`.
     fn sizes(&self, entry: &Entry, p: Problem, parts: usize, align: usize) -> Sizes {
         let mut sizes = Sizes {
             parts,
@@ -236,8 +236,8 @@ impl Operands {
         sizes
     }
 
-    /// Makes the last of several records overflow: infinities of both signs stand among the values
-    /// that are summed up, activated or compared.
+    /// Makes the last record overflow, unless there is only one. Infinities of both signs replace
+    /// some values that the kernel sums up, activates or compares.
     pub(super) fn overflow(&mut self) {
         let w = self.real.w;
         if w < 2 {
@@ -255,7 +255,7 @@ impl Operands {
         }
     }
 
-    /// Rounds the weights to values that `precision` holds.
+    /// Rounds the weights to values that `precision` can represent.
     pub(super) fn store_as(&mut self, precision: Precision) {
         self.weights = precision;
         match precision {
@@ -273,9 +273,9 @@ impl Operands {
         }
     }
 
-    /// Rounds the weights to halves. The weights of every third row become subnormal halves, whose
-    /// digits a conversion by hand or a device may lose. Their biases become as small: beside
-    /// larger ones their sums would be rounded more coarsely than the bound allows.
+    /// Rounds the weights to half precision. The weights of every third row become subnormal
+    /// halves, whose digits a device or a conversion in software may lose. The biases of these rows
+    /// become as small. Beside larger biases, the rounding of the sums would exceed the bound.
     fn round_to_halves(&mut self) {
         let LayerOperands {
             weights, biases, ..
@@ -290,8 +290,8 @@ impl Operands {
         both.for_each(|v| *v = half::to_f32(half::from_f32(*v)));
     }
 
-    /// Returns the contents of an operand, padded and in the layout of `entry`. With several
-    /// `parts` the result is filled with NaN.
+    /// Returns the contents of an operand, padded and in the layout of `entry`. If the product is
+    /// split into several `parts`, the result is filled with NaN.
     pub(super) fn contents(
         &self,
         entry: &Entry,
@@ -337,8 +337,8 @@ impl Operands {
     }
 }
 
-/// Returns a matrix of `l` rows in which every third column has only a few distinct values, so that
-/// its largest one may occur twice. Every fifth column gets a NaN.
+/// Returns a matrix of `l` rows. Every third column has only a few distinct values, so that its
+/// largest one may occur twice. Every fifth column gets a NaN.
 fn with_ties_and_nan(mut b: Vec<f32>, l: usize, w: usize) -> Vec<f32> {
     for c in (0..w).step_by(3) {
         (0..l).for_each(|i| b[i * w + c] = (b[i * w + c] * 3.0).round());

@@ -6,8 +6,8 @@ use crate::ir::layout::Layout;
 use crate::ir::network::Activation;
 use crate::registry::{Kernel as Entry, Operation, Problem};
 
-/// The layouts that a repack is checked with, of its operand and its result. They have every depth,
-/// with chunks along rows, columns and both.
+/// The layouts that a repack is checked with: those of its operand and of its result. They have
+/// every nesting depth, with chunks along rows, along columns and both.
 const REPACKED: [(&str, &str); 8] = [
     ("R", "C"),
     ("C", "R"),
@@ -19,11 +19,12 @@ const REPACKED: [(&str, &str); 8] = [
     ("C", "C_16_8_R_4_8_C_2_2_R"),
 ];
 
-/// The layouts of the right operand and the result in checks of kernels of few records. The first
-/// two also choose panels of weights ([`with_layouts`]). The last has rows at unequal distances.
+/// The layouts of the right operand and the result in checks of kernels for few records. The first
+/// two also determine panels of weights ([`with_layouts`]). In the last one, rows are at unequal
+/// distances.
 const OF_FEW: [(&str, &str); 3] = [("C", "R"), ("C_1_16_R", "C_1_16_R"), ("C_16_10_C", "C")];
 
-/// Returns true if a kernel takes layouts that its entry does not name.
+/// Returns true if a kernel accepts any layout, so that its entry names none.
 pub(super) fn takes_any_layouts(entry: &Entry) -> bool {
     let any = entry
         .restrictions
@@ -33,7 +34,7 @@ pub(super) fn takes_any_layouts(entry: &Entry) -> bool {
     any && (entry.operation == Operation::Repack || entry.of_few())
 }
 
-/// Returns the layouts of b and of the result that a kernel is checked with if it takes any layout.
+/// Returns the layouts of b and of the result that a kernel which takes any layout is checked with.
 pub(super) fn layouts(entry: &Entry) -> &'static [(&'static str, &'static str)] {
     match entry.of_few() {
         true => &OF_FEW,
@@ -41,8 +42,8 @@ pub(super) fn layouts(entry: &Entry) -> &'static [(&'static str, &'static str)] 
     }
 }
 
-/// Returns the entry with the layouts `from` of b and `to` of the result. A kernel of few records
-/// also gets weights in panels that fit to `from`.
+/// Returns the entry with layout `from` for b and `to` for the result. A kernel for few records
+/// also gets weights in panels that match `from`.
 pub(super) fn with_layouts(entry: &Entry, from: &str, to: &str) -> Entry {
     let mut entry = entry.clone();
     let r = &mut entry.restrictions;
@@ -63,8 +64,7 @@ pub(super) fn with_layouts(entry: &Entry, from: &str, to: &str) -> Entry {
     entry
 }
 
-/// Returns the rows of the first of two layers in checks of problem `p`, or 0 if there is one
-/// layer.
+/// Returns the rows of the first of two layers in checks of problem `p`, or 0 for one layer.
 pub(super) fn middle(operation: Operation, p: Problem) -> usize {
     match operation {
         Operation::Pair => (p.l + p.h) / 2 + 3,
@@ -73,16 +73,17 @@ pub(super) fn middle(operation: Operation, p: Problem) -> usize {
     }
 }
 
-/// Returns the number of parts that a `reducepair` adds up in a check. The number follows from
-/// `rows`, the rows of each part.
+/// Returns the number of parts that a `reducepair` kernel adds up in a check. It depends on `rows`,
+/// the number of rows of each part.
 pub(super) fn parts_before(rows: usize) -> usize {
     1 + rows / 4 % 13
 }
 
-/// Returns problems that hit every edge of a kernel: sizes below, at and above its tile.
+/// Returns problems that hit every edge of a kernel: sizes below, at and above the size of its
+/// tile.
 pub(super) fn problems(entry: &Entry, group: WorkGroup) -> Vec<Problem> {
     let unit = entry.pad(Problem { h: 1, w: 1, l: 1 }, group);
-    // A pair's tile is as high as any network, so its edges are not tried.
+    // A two-layer kernel's tile is as high as any network, so its edges are not tried.
     let tile = entry
         .restrictions
         .tile
@@ -91,7 +92,8 @@ pub(super) fn problems(entry: &Entry, group: WorkGroup) -> Vec<Problem> {
     let (h, w, l) = (unit.h.max(tile_rows), unit.w.max(tile_cols), unit.l);
     let sizes = match entry.operation {
         Operation::Sobel => images(),
-        // These sizes hit the edges of both layouts. A repack writes as many rows as it reads.
+        // These sizes hit the edges of both layouts of a repack. It writes as many rows as it
+        // reads.
         Operation::Repack => [
             (1, 1),
             (17, 9),
@@ -104,8 +106,8 @@ pub(super) fn problems(entry: &Entry, group: WorkGroup) -> Vec<Problem> {
         .to_vec(),
         Operation::Order => vec![(33, 33, 0)],
         Operation::Probe => vec![(1, 16, 1), (3, 32, 7), (33, 48, 20)],
-        // These problems have more values, or more parts, than a work-group takes at a time.
-        // Between parts there is no padding.
+        // These problems have more values, or more parts, than a work-group takes at a time. There
+        // is no padding between parts.
         Operation::ReducePair => vec![
             (1, 1, 4),
             (16, 9, 740),
@@ -133,7 +135,7 @@ pub(super) fn problems(entry: &Entry, group: WorkGroup) -> Vec<Problem> {
     sizes.into_iter().map(problem).collect()
 }
 
-/// Returns a common dimension with which a sum passes through all its stages in local memory.
+/// Returns a common dimension that is long enough to use all stages of local memory.
 fn staged_terms(entry: &Entry) -> usize {
     let define = |name: &str| entry.define(name).unwrap_or(1);
     match entry.restrictions.needs.warp {
@@ -142,9 +144,9 @@ fn staged_terms(entry: &Entry) -> usize {
     }
 }
 
-/// Returns problems of few records: sums with and without their unrolled loop, more rows than a
-/// panel has, and more values than are staged at a time. Sums shorter than the kernels' `least_l`
-/// only run slowly, so they are checked, too.
+/// Returns problems with few records. Their sums run with and without the unrolled loop. They have
+/// more rows than a panel, and more values than local memory stages at a time. Sums shorter than
+/// the kernels' `least_l` are slow but must be right, so they are checked, too.
 fn of_few(entry: &Entry) -> Vec<(usize, usize, usize)> {
     let slices = entry.define("SLICES").unwrap_or(1);
     let mut sizes = vec![(1, 1, 1), (17, 3, 5), (9, 2, 5 * slices + 3), (145, 1, 3)];
@@ -153,7 +155,7 @@ fn of_few(entry: &Entry) -> Vec<(usize, usize, usize)> {
     sizes
 }
 
-/// Returns rows and columns of images, around the edges of every Sobel filter's vectors.
+/// Returns sizes of images (rows, columns) around the edges of every Sobel filter's vectors.
 fn images() -> Vec<(usize, usize, usize)> {
     [
         (1, 1),
@@ -173,7 +175,7 @@ fn images() -> Vec<(usize, usize, usize)> {
     .to_vec()
 }
 
-/// Returns the factors α and β that a product is checked with.
+/// Returns the factors α and β that a product kernel is checked with.
 pub(super) fn factors(entry: &Entry) -> &'static [(f32, f32)] {
     match entry.restrictions.scaled {
         true => &[(1.0, 0.0), (1.0, 0.1), (-2.0, 1.0)],
@@ -181,7 +183,8 @@ pub(super) fn factors(entry: &Entry) -> &'static [(f32, f32)] {
     }
 }
 
-/// Returns the activations that a kernel is checked with. Fused ones are left out unless `fused`.
+/// Returns the activations that a kernel is checked with. Fused activations are included if
+/// `fused`.
 pub(super) fn activations(entry: &Entry, fused: bool) -> Vec<Activation> {
     match entry.operation {
         Operation::Activation => entry.activations().to_vec(),

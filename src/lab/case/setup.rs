@@ -1,4 +1,4 @@
-//! The buffers, arguments and ranges of one launch of a kernel.
+//! The buffers, arguments and index ranges of one launch of a kernel.
 
 use super::guarded::{CANARY, Guarded};
 use super::operands::{Contents, LaunchSizes, Operands};
@@ -12,7 +12,7 @@ use crate::ir::plan::Arg;
 use crate::planner::bind::{Call, bind};
 use crate::registry::{Kernel as Entry, Operation, Parameter, Problem};
 
-/// A kernel with the options of one launch.
+/// A kernel with the options of one launch of it.
 #[derive(Clone, Copy)]
 pub(super) struct KernelRun<'a> {
     pub(super) entry: &'a Entry,
@@ -20,13 +20,14 @@ pub(super) struct KernelRun<'a> {
     pub(super) group: WorkGroup,
     /// The number of parts that the common dimension is split into.
     pub(super) parts: usize,
-    /// True if buffers get canaries.
+    /// True if each buffer lies between canaries, guard areas that show writes outside of it.
     pub(super) canaries: bool,
 }
 
-/// A kernel with its arguments, buffers and ranges, ready to be launched.
+/// A kernel with its arguments, buffers and index ranges, ready to be launched.
 pub(super) struct Setup {
-    /// `None` if the inputs are only hashed and nothing is launched.
+    /// The kernel with its arguments set. `None` if the inputs are only hashed and nothing is
+    /// launched.
     pub(super) kernel: Option<BoundKernel>,
     pub(super) buffers: Vec<(&'static str, Guarded)>,
     pub(super) global: Vec<usize>,
@@ -73,7 +74,7 @@ impl Lab {
             let contents = data.contents(entry, operand, &sizes, run.parts);
             if let (true, Contents::Numbers(values)) = (entry.reads_image(operand), &contents) {
                 self.take_in(contents.bytes());
-                // A pixel has four elements that are neighbours in the layout.
+                // A pixel holds four elements that are neighbours in the operand's layout.
                 let (rows, cols) = sizes.padded.of_operand(entry.operation, operand);
                 let size = match entry.layout(operand).outer {
                     Order::R => (cols / 4, rows),
@@ -110,13 +111,13 @@ impl Lab {
         })
     }
 
-    /// Launches a kernel that is set up. Returns false without a launch if the inputs are only
-    /// hashed.
+    /// Launches a kernel that `setup` prepared. Returns false without a launch if the inputs are
+    /// only hashed.
     pub(super) fn run(&mut self, setup: &Setup) -> Result<bool, Trouble> {
         self.launch(setup.kernel.as_ref(), &setup.global, setup.local.as_deref())
     }
 
-    /// Refuses a problem whose largest buffer the device does not allow.
+    /// Refuses a problem whose largest buffer exceeds the device's limit for a buffer.
     fn allow(&self, p: Problem) -> Result<(), Trouble> {
         let largest = (p.h * p.w).max(p.h * p.l).max(p.l * p.w) as u64 * 4;
         let most = self.device.max_alloc;
@@ -129,7 +130,7 @@ impl Lab {
     }
 }
 
-/// Returns the compiler's options that tell a kernel its layouts, if it takes any layout.
+/// Returns the compiler's options that tell a kernel its layouts, if the kernel takes any layout.
 fn layout_options(entry: &Entry, padded: Problem) -> StepOptions {
     let levels = |b, r| Places::Levels {
         from: entry.layout(b),

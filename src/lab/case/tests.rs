@@ -5,7 +5,8 @@ use super::*;
 use crate::baked::library;
 use crate::cl::{ClLibrary, devices};
 
-/// The SDK's inputs and result, as its page prints them.
+/// Inputs and result of a worked example for `sgemm`, as the web page of ARM's Mali SDK prints
+/// them.
 #[rustfmt::skip]
 const A: [f32; 16] = [
     0.852691, 0.004421, -0.103067, -0.191788,
@@ -35,7 +36,7 @@ const RESULT: [f32; 16] = [
     0.0925018, 0.5558, -0.250792, -0.360579,
 ];
 
-/// `alpha`·A·B + `beta`·`c` by `entry` on the first device, without padding.
+/// Returns `alpha`·A·B + `beta`·`c`, computed by kernel `entry` without padding.
 fn product(lab: &mut Lab, entry: &Entry, c: [f32; 16], alpha: f32, beta: f32) -> Vec<f32> {
     let real = Problem { h: 4, w: 4, l: 4 };
     let mut data = Operands::draw(&mut lab.random(), entry, real, (alpha, beta));
@@ -55,8 +56,8 @@ fn product(lab: &mut Lab, entry: &Entry, c: [f32; 16], alpha: f32, beta: f32) ->
     layout_of_result(entry).unpack(&r, (4, 4), (h, w))
 }
 
-/// The SDK's worked example, and that with beta = 0 the result's old contents are not read, by
-/// every kernel that has alpha and beta.
+/// Every kernel with alpha and beta computes the SDK's worked example. With beta = 0 it must not
+/// read the old contents of the result.
 #[test]
 fn the_worked_example_of_the_sdk() {
     let all = devices(ClLibrary::open().expect("the tests need OpenCL")).unwrap();

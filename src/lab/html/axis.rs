@@ -4,21 +4,21 @@
 pub(super) struct PlotAxis {
     pub(super) low: f64,
     pub(super) high: f64,
-    /// The distance from one tick to the next, in the unit of the values.
+    /// The distance from one tick to the next, in the unit of the plotted values.
     pub(super) step: f64,
 }
 
-/// A tick of an axis, at the value `at`.
+/// A tick of a plot's axis, at the value `at`.
 pub(super) struct Tick {
     pub(super) at: f64,
     pub(super) label: String,
 }
 
 impl PlotAxis {
-    /// Returns an axis that covers `low` to `high` with about `ticks` round ticks. Their distance
-    /// is a power of two if `binary`, else 1, 2 or 5 times a power of ten.
+    /// Returns an axis that covers `low` to `high` with about `ticks` round ticks. The distance of
+    /// ticks is a power of two if `binary`, else 1, 2 or 5 times a power of ten.
     pub(super) fn new(low: f64, high: f64, ticks: f64, binary: bool) -> PlotAxis {
-        // If both values are nearly equal, the axis gets longer, so that ticks can be told apart.
+        // If `low` and `high` are nearly equal, the axis gets longer, so that its ticks differ.
         let high = if high - low > low.abs().max(high.abs()) * 1e-9 {
             high
         } else {
@@ -39,7 +39,7 @@ impl PlotAxis {
                 step: high - low,
             };
         }
-        // The slack hides rounding errors. For example 0.6 / 0.2 is a little less than 3.
+        // The slack absorbs rounding errors. For example 0.6 / 0.2 is a little less than 3.
         let slack = 1e-9;
         PlotAxis {
             low: (low / step + slack).floor() * step,
@@ -63,7 +63,7 @@ impl PlotAxis {
         (0..=count).map(tick).collect()
     }
 
-    /// Returns the place of a value on the axis, from 0 at `low` to 1 at `high`.
+    /// Returns the position of a value along the axis, from 0 at `low` to 1 at `high`.
     pub(super) fn share(&self, x: f64) -> f64 {
         ((x - self.low) / (self.high - self.low)).clamp(0.0, 1.0)
     }

@@ -1,8 +1,8 @@
-//! A report as one HTML page, without scripts, fonts or other files. The page suits phones, print
-//! and dark mode.
+//! Writes a report as one HTML page, without scripts, fonts or other files. The page suits phones,
+//! print and dark mode.
 //!
 //! The page begins with a summary of the device and its fastest kernels. The report's tables
-//! follow. The checks are at the end, folded.
+//! follow. The checks come last and are folded.
 
 mod axis;
 mod plot;
@@ -33,7 +33,7 @@ pub(crate) fn page(report: &Report, title: &str) -> String {
     o += "\n";
     put_summary(&mut o, report);
     o += "</header>\n";
-    // The section of the checks comes last on the page.
+    // The section with the checks of kernels comes last on the page.
     let (checks, tables): (Vec<&Section>, Vec<&Section>) =
         report.sections.iter().partition(|s| s.id == "check");
     let sections = [tables, checks].concat();
@@ -92,14 +92,14 @@ fn element(o: &mut String, name: &str, text: &str) {
     *o += &format!("</{name}>");
 }
 
-/// Returns true if the summary shows the line `name` of the report's head. All other lines are
-/// folded below it.
+/// Returns true if the page's summary shows the line `name` of the report's head. The other lines
+/// are folded below the summary.
 fn leads(name: &str) -> bool {
     ["device", "incomplete", "compared with", "date"].contains(&name) || name.starts_with("peak")
 }
 
 /// Writes the summary: lines of the report's head, the result of the checks, and the fastest
-/// kernels with their plots. Without timed kernels all lines of the head are shown, and none is
+/// kernels with their plots. If no kernel was timed, all lines of the head are shown and none is
 /// folded.
 fn put_summary(o: &mut String, report: &Report) {
     let fastest = summary::sections(report);
@@ -139,8 +139,8 @@ fn definitions<'a>(o: &mut String, lines: impl Iterator<Item = &'a (String, Stri
     *o += "</dl>\n";
 }
 
-/// Returns the result of the checks in words: how many kernels were right, how many were skipped,
-/// and the names of the kernels that were wrong or failed.
+/// Returns the result of the checks in words: how many kernels were right or skipped, and which
+/// kernels were wrong or failed.
 fn checks_in_words(checks: &Section) -> String {
     let (mut right, mut skipped, mut others) = (0, 0, Vec::new());
     for row in &checks.rows {
@@ -160,7 +160,7 @@ fn checks_in_words(checks: &Section) -> String {
     s
 }
 
-/// Returns an anchor for each section. It is the section's id, made unique where needed.
+/// Returns an HTML anchor for each section: the section's id, made unique where needed.
 fn anchors(sections: &[&Section]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for section in sections {
@@ -169,7 +169,7 @@ fn anchors(sections: &[&Section]) -> Vec<String> {
             false => '-',
         };
         let mut a: String = section.id.chars().map(plain).collect();
-        // "contents" is taken by the table of contents.
+        // The page's table of contents already has the anchor "contents".
         while a.is_empty() || a == "contents" || all.contains(&a) {
             a += &format!("-{}", all.len() + 1);
         }

@@ -1,9 +1,9 @@
 //! The plots of an HTML page.
 //!
-//! Lines and bars are drawn twice, for a wide and for a narrow page. A figure that is scaled to a
-//! phone's width would have letters too small to read. The style sheet shows one of both. Legends
-//! are lists beside the plots, so they never cover a line. Colours of lines come with marker
-//! shapes, and bars are in the order of the legend.
+//! Plots with lines or bars are drawn twice, for wide and for narrow pages. The style sheet shows
+//! one of both drawings. One figure, scaled to a phone's width, would have letters too small to
+//! read. Legends are lists beside the plots, so they never cover a line. Each line has a colour and
+//! a marker shape, and bars follow the order of the legend.
 
 use super::axis::{PlotAxis, Tick};
 use super::table::Heat;
@@ -11,11 +11,11 @@ use super::{element, put};
 use crate::lab::render::{clean, document, is_number, measured, number, width};
 use crate::lab::table::{Cell, Measured, Plot, Row, Section};
 
-/// The number of colours, and of marker shapes, before they repeat. The style sheet has a class for
-/// each colour.
+/// The number of colours and of marker shapes of a plot's series. Series beyond this number repeat
+/// the colours. The style sheet has a class for each colour.
 const COLOURS: usize = 8;
 
-/// A drawing as SVG, with its size in pixels.
+/// An SVG drawing of a plot, with its size in pixels.
 pub(super) struct Canvas {
     o: String,
     wide: bool,
@@ -23,7 +23,8 @@ pub(super) struct Canvas {
     height: f64,
 }
 
-/// Width of a letter at 14 pixels: a digit of DejaVu Sans, which is wider than most fonts.
+/// The width of a letter in pixels, at a font size of 14 pixels. It is a digit's in DejaVu Sans,
+/// which is wider than most fonts.
 const LETTER: f64 = 9.0;
 
 fn letters(s: &str) -> f64 {
@@ -36,7 +37,7 @@ fn at(x: f64) -> String {
     s.strip_suffix(".0").map_or(s.clone(), String::from)
 }
 
-/// Cuts a text to at most this many characters.
+/// Cuts a text to at most `most` characters, of which the last is then an ellipsis.
 fn cut(s: &str, most: usize) -> String {
     if width(s) <= most {
         return s.into();
@@ -45,7 +46,7 @@ fn cut(s: &str, most: usize) -> String {
     kept + "…"
 }
 
-/// A point in pixels.
+/// A point of the drawing, in pixels.
 #[derive(Clone, Copy)]
 struct Pixel {
     x: f64,
@@ -74,7 +75,8 @@ impl Canvas {
         self.o += "</text>";
     }
 
-    /// Begins an SVG group in the colour of a series, with a tooltip unless `tip` is empty.
+    /// Begins an SVG group in the colour of a series. The group has a tooltip unless `tip` is
+    /// empty.
     fn group(&mut self, series: usize, tip: &str) {
         self.o += &format!("<g class=\"k{}\">", series % COLOURS);
         if !tip.is_empty() {
@@ -88,7 +90,7 @@ impl Canvas {
 
     fn marker(&mut self, series: usize, hollow: bool, x: f64, y: f64) {
         let class = if hollow { "h" } else { "f" };
-        // Series of the same colour have different shapes.
+        // Series with the same colour have different marker shapes.
         let shape = MARKERS[(series + series / COLOURS) % MARKERS.len()];
         let (x, y) = (at(x), at(y));
         self.o +=
@@ -114,8 +116,8 @@ impl Canvas {
     }
 }
 
-/// The shapes of markers as SVG paths: circle, square, triangle, diamond, triangle upside down,
-/// plus, cross, star.
+/// The shapes of markers as SVG paths: circle, square, triangle, diamond, inverted triangle, plus,
+/// cross, star.
 const MARKERS: [&str; COLOURS] = [
     "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z",
     "M-4.5-4.5h9v9h-9z",
@@ -131,20 +133,20 @@ const MARKERS: [&str; COLOURS] = [
 pub(super) struct PlotSeries<'a> {
     name: &'a str,
     column: usize,
-    /// True if the column has nothing but figures of the document, none that was measured here.
+    /// True if all of the column's numbers come from a document and none was measured here.
     document: bool,
 }
 
-/// A cell's value as a plot draws it.
+/// The number of a table's cell, as a plot draws it.
 struct Drawn {
     value: f64,
     spread: f64,
-    /// True if the value is a figure of the document, which is drawn hollow.
+    /// True if the value comes from a document. Such values are drawn hollow.
     document: bool,
 }
 
-/// Returns the value to draw for a cell. `None` for a cell without a number, and for a number that
-/// is NaN or has a size of 1e300 or more.
+/// Returns the value that a plot draws for a cell. `None` if the cell has no number, or if the
+/// number is NaN or its magnitude is 1e300 or more.
 fn drawn(row: &Row, column: usize) -> Option<Drawn> {
     let (value, spread, document) = match row.cells.get(column)? {
         Cell::Measured(m) => {
@@ -161,7 +163,7 @@ fn drawn(row: &Row, column: usize) -> Option<Drawn> {
     })
 }
 
-/// Returns the tooltip of a point: its series, its row and its value in words.
+/// Returns the tooltip of a plotted point: its series, its row and its value in words.
 fn tip(section: &Section, row: &Row, series: &PlotSeries) -> String {
     let mut s = format!("{}, {} {}: ", series.name, section.rows_are, row.label);
     match row.cells.get(series.column) {
@@ -192,10 +194,10 @@ fn tip(section: &Section, row: &Row, series: &PlotSeries) -> String {
     s
 }
 
-/// A function that draws the given columns of a section.
+/// A function that draws some columns of a report's section as lines or bars.
 type Draw = fn(&mut Canvas, &Section, &[PlotSeries]);
 
-/// Writes a plot with its legend and caption, if the section has something to draw.
+/// Writes a plot with its legend and caption. Writes nothing if the section has no values to draw.
 pub(super) fn figure(o: &mut String, section: &Section, draw: Draw) {
     let mut all = Vec::new();
     for (column, name) in section.columns.iter().enumerate() {
@@ -215,8 +217,9 @@ pub(super) fn figure(o: &mut String, section: &Section, draw: Draw) {
     }
     let bars = section.plot == Plot::Bars;
     if bars {
-        // A document may also have figures in another unit, which do not fit to the measured bars.
-        // Its column stays only if its name begins with that of a measured column and a comma.
+        // A document's figures may be in another unit than the measured bars, and would not fit
+        // beside them. So a document's column is drawn only if it is named after a measured column:
+        // that column's name and a comma.
         let measured: Vec<String> = all
             .iter()
             .filter(|s| !s.document)
@@ -262,17 +265,17 @@ pub(super) fn figure(o: &mut String, section: &Section, draw: Draw) {
     *o += "</figcaption>\n</figure>\n";
 }
 
-/// Side of a grid's squares in pixels.
+/// The side of a square in a grid plot, in pixels.
 const SQUARE: f64 = 40.0;
 
-/// A number of a grid, with the centre of its square.
+/// A number in a grid plot, with the centre of its square.
 struct Square<'a> {
     value: f64,
     centre: Pixel,
     text: &'a str,
 }
 
-/// Writes a figure with a square for each cell, shaded by the cell's number. A line goes from each
+/// Writes a grid plot: a square for each cell, shaded by the cell's number. A line connects each
 /// number to the next larger one.
 pub(super) fn grid(o: &mut String, section: &Section) {
     let side = |count: usize| SQUARE * count as f64 + 2.0;
@@ -342,13 +345,13 @@ fn legend(o: &mut String, all: &[PlotSeries], bars: bool) {
     *o += "</ul>\n";
 }
 
-/// The place of a plot with lines on its canvas, and its axes.
+/// The area of a line plot on its canvas, in pixels, and the plot's axes.
 struct Frame<'a> {
     section: &'a Section,
-    /// Position of each row on the horizontal axis.
+    /// The position of each row on the horizontal axis.
     xs: Vec<f64>,
-    /// True if the rows' labels are numbers, which give the positions. Otherwise the rows are at
-    /// equal distances.
+    /// True if all rows' labels are numbers. The numbers are then the positions of the rows.
+    /// Otherwise the rows are at equal distances.
     numbers: bool,
     horizontal: PlotAxis,
     vertical: PlotAxis,
@@ -408,8 +411,8 @@ impl<'a> Frame<'a> {
         self.below - self.vertical.share(y) * (self.below - self.above)
     }
 
-    /// Returns the ticks of the horizontal axis. Labels that are not numbers are cut, and some are
-    /// left out if there is no room for all.
+    /// Returns the ticks of the horizontal axis. Labels that are not numbers are shortened. If
+    /// there is not enough room, some ticks are left out.
     fn horizontal_ticks(&self) -> Vec<Tick> {
         if self.numbers {
             return self.horizontal.ticks();
@@ -446,8 +449,8 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Draws the line of a series through its measured values, or with `document` through the
-    /// document's figures.
+    /// Draws the line of a series through its measured values. With `document` true, the line goes
+    /// through the document's figures instead.
     fn draw_line(&self, c: &mut Canvas, s: &PlotSeries, document: bool) {
         c.o += if document {
             "<path class=\"l d\" d=\""
@@ -461,8 +464,8 @@ impl<'a> Frame<'a> {
                     c.o += &format!("{pen}{} {}", at(self.x(*x)), at(self.y(p.value)));
                     pen = "L";
                 }
-                // An empty cell does not interrupt the line. A cell that was skipped does, and so
-                // does one whose value cannot be drawn.
+                // An empty cell does not interrupt the line. A skipped cell does, and so does a
+                // cell whose value cannot be drawn.
                 None if !matches!(row.cells.get(s.column), None | Some(Cell::Empty)) => pen = "M",
                 _ => {}
             }
@@ -478,7 +481,7 @@ impl<'a> Frame<'a> {
             c.group(k, &tip(self.section, row, s));
             let x = self.x(*x);
             let (low, high) = (self.y(p.value - p.spread), self.y(p.value + p.spread));
-            // A whisker that the marker covers is not drawn.
+            // A whisker of at most 10 pixels is not drawn, because the marker covers it.
             if low - high > 10.0 {
                 c.line("e", [x, low, x, high]);
                 c.line("e", [x - 3.5, low, x + 3.5, low]);
@@ -490,8 +493,9 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Returns the horizontal axis for sizes from `low` to `high`. It starts at zero if `low` is at
-/// most half of `high`. A single size stands in the middle of an axis from zero.
+/// Returns the horizontal axis for matrix sizes from `low` to `high`. It starts at zero if `low` is
+/// at most half of `high`. If there is only one size, the axis starts at zero and has the size in
+/// its middle.
 fn size_axis(c: &Canvas, low: f64, high: f64, xs: &[f64]) -> PlotAxis {
     let from_zero = low > 0.0 && (low <= high / 2.0 || low == high);
     let from = if from_zero { 0.0 } else { low };
@@ -500,7 +504,8 @@ fn size_axis(c: &Canvas, low: f64, high: f64, xs: &[f64]) -> PlotAxis {
     PlotAxis::new(from, to, if c.wide { 9.0 } else { 4.5 }, binary)
 }
 
-/// Draws lines over the rows' labels if these are numbers, else over the rows in order.
+/// Draws each column as a line. The rows' labels are the positions if they are numbers, else the
+/// rows are at equal distances.
 pub(super) fn lines(c: &mut Canvas, section: &Section, all: &[PlotSeries]) {
     c.height = if c.wide { 420.0 } else { 300.0 };
     let frame = Frame::new(c, section, all);
@@ -517,11 +522,11 @@ pub(super) fn lines(c: &mut Canvas, section: &Section, all: &[PlotSeries]) {
     }
 }
 
-/// The thickness of a bar, and the distance from the top of one bar to that of the next, in pixels.
+/// The thickness of a bar, and the distance between the tops of neighbouring bars, both in pixels.
 const THICK: f64 = 16.0;
 const PITCH: f64 = 19.0;
 
-/// Draws horizontal bars with their values at their ends. Each row has a group of bars.
+/// Draws each row as a group of horizontal bars, with the values at the ends of the bars.
 pub(super) fn bars(c: &mut Canvas, section: &Section, all: &[PlotSeries]) {
     let mut top = 0.0f64;
     let (mut value_width, mut label_width) = (0.0f64, 0.0f64);
@@ -537,7 +542,7 @@ pub(super) fn bars(c: &mut Canvas, section: &Section, all: &[PlotSeries]) {
     if top <= 0.0 {
         top = 1.0;
     }
-    // Labels are left of their bars, or above them if they are too long.
+    // Rows' labels are left of the bars. If they are too long, they are above the bars.
     let beside = label_width <= c.width * 0.34;
     let left = if beside { label_width + 8.0 } else { 1.0 };
     let scale = (c.width - value_width - 12.0 - left) / top;
@@ -563,8 +568,8 @@ pub(super) fn bars(c: &mut Canvas, section: &Section, all: &[PlotSeries]) {
     c.height = y - gap + 4.0;
 }
 
-/// Draws the bar of series `k` in a row, with its top left corner at `from`. A skipped cell has a
-/// word instead of a bar.
+/// Draws the bar of series `k` in a row. `from` is the top left corner of the bar. A skipped cell
+/// gets a word instead of a bar.
 fn draw_bar(
     c: &mut Canvas,
     section: &Section,
@@ -597,8 +602,8 @@ fn draw_bar(
     }
 }
 
-/// Returns the text at the end of a bar. A measured value is followed by its percentage of the
-/// device's peak, if this is known. A cell without a value gives an empty text.
+/// Returns the text at the end of a bar: the value, followed by its percentage of the device's peak
+/// if known. The text is empty for a cell without a value.
 fn bar_value(row: &Row, series: &PlotSeries) -> String {
     match row.cells.get(series.column) {
         Some(Cell::Measured(m)) => match measured(m).percent {

@@ -6,8 +6,8 @@ use crate::lab::render::{
 };
 use crate::lab::table::{Cell, Section};
 
-/// The smallest and the largest number of a table with nothing but numbers. The shade of a cell's
-/// background grows from one to the other.
+/// The smallest and the largest number of a table that has only numbers. The larger a cell's
+/// number, the darker its background.
 #[derive(Clone, Copy)]
 pub(super) struct Heat {
     low: f64,
@@ -15,8 +15,9 @@ pub(super) struct Heat {
 }
 
 impl Heat {
-    /// Returns the range of a section's numbers. `None` if the section's cells are not shaded, as
-    /// it has other cells than numbers, at most 7 columns, or equal numbers only.
+    /// Returns the range of a section's numbers. `None` if the section's cells are not shaded.
+    /// These are sections with other cells than numbers, with at most 7 columns, or with equal
+    /// numbers only.
     pub(super) fn of(section: &Section) -> Option<Heat> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for cell in section.rows.iter().flat_map(|r| &r.cells) {
@@ -33,32 +34,35 @@ impl Heat {
         (section.columns.len() > 7 && high > low).then_some(Heat { low, high })
     }
 
-    /// Returns the opacity of a cell's background, from 0 for the smallest number to 0.6.
+    /// Returns the opacity of a cell's background, from 0 for the smallest number to 0.6 for the
+    /// largest.
     pub(super) fn shade(self, x: f64) -> f64 {
         (x - self.low) / (self.high - self.low) * 0.6
     }
 }
 
-/// The texts of a column with numbers, and how the column is aligned.
+/// A column of an HTML table: the texts of its numbers, and how it is aligned.
 struct PageColumn {
-    /// True if all texts of its cells are numbers. The column is then aligned at the right.
+    /// True if all texts in the column's cells are numbers. The column is then aligned at the
+    /// right.
     numbers: bool,
-    /// True if a text that is no number has more than [`SENTENCE`] characters. Texts are then
-    /// broken into lines, so that the table does not get wider than the page.
+    /// True if some text of the column is no number and has more than [`SENTENCE`] characters. The
+    /// column's texts are then broken into lines, so that the table does not get wider than the
+    /// page.
     sentences: bool,
     values: Vec<String>,
-    /// For each row the text after its value: the spread and the percentage of the peak.
+    /// For each row, the text after the value: the spread and the percentage of the device's peak.
     beside: Vec<String>,
-    /// The longest text of `beside`. Cells with no text there get this one, but hidden, so that the
+    /// The longest text of `beside`. A cell without such a text gets this one hidden, so that the
     /// values of the column are aligned.
     widest: String,
 }
 
-/// The most characters of a text that is not a sentence.
+/// The largest number of characters of a text that is not broken into lines.
 const SENTENCE: usize = 30;
 
 impl PageColumn {
-    /// Returns column `i` of a section.
+    /// Returns column `i` of a section, prepared for the HTML table.
     fn new(section: &Section, i: usize) -> PageColumn {
         let blank = || vec![String::new(); section.rows.len()];
         let (mut values, mut beside, mut percents) = (blank(), blank(), blank());
@@ -80,8 +84,8 @@ impl PageColumn {
         }
         if numbers {
             for strings in [&mut values, &mut beside, &mut percents] {
-                // Numbers are padded with blanks of their own width. A punctuation space is as wide
-                // as a point, and a figure space as a digit.
+                // Numbers are padded with blanks that are as wide as the missing characters. A
+                // punctuation space is as wide as a point, and a figure space as a digit.
                 let mut strings: Vec<&mut String> = strings.iter_mut().collect();
                 align(&mut strings, '\u{2008}', '\u{2007}');
             }
@@ -113,7 +117,7 @@ impl PageColumn {
         }
     }
 
-    /// Writes the content of the cell in row `r`.
+    /// Writes the HTML content of this column's cell in row `r`.
     fn put(&self, o: &mut String, cell: &Cell, r: usize, skips: &[&str], anchor: &str) {
         let (value, beside) = (&self.values[r], &self.beside[r]);
         match cell {
@@ -142,7 +146,8 @@ impl PageColumn {
     }
 }
 
-/// Writes the HTML table of a section. A skipped cell links to the reason with the id `anchor.n`.
+/// Writes the HTML table of a section. A skipped cell links to its reason, which has the id
+/// `anchor.n`.
 pub(super) fn table(o: &mut String, section: &Section, anchor: &str) {
     let wide = section.columns.len();
     *o += "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"";
@@ -158,8 +163,8 @@ pub(super) fn table(o: &mut String, section: &Section, anchor: &str) {
         ""
     };
     *o += &format!("\">\n<table class=\"{class}{short}\">\n");
-    // Every table has a caption. If it could only repeat the section's heading, it is hidden from
-    // view and left to screen readers.
+    // Every table has a caption. If the caption only repeats the section's heading, it is hidden
+    // from view and only read by screen readers.
     let reading = reading(section, "in italics");
     let (class, caption) = match reading.is_empty() {
         true => (" class=\"v\"", &section.title),
@@ -198,8 +203,8 @@ pub(super) fn table(o: &mut String, section: &Section, anchor: &str) {
 fn heading(o: &mut String, text: &str, scope: &str, number: bool) {
     let class = if number { " class=\"n\"" } else { "" };
     *o += &format!("<th scope=\"{scope}\"{class}>");
-    // Browsers break lines behind hyphens and slashes. A class keeps such a word of a column's
-    // heading in one line.
+    // Browsers break lines behind hyphens and slashes. A CSS class keeps such a word of a column's
+    // heading on one line.
     for (i, word) in text.split(' ').enumerate() {
         o.push_str(if i > 0 { " " } else { "" });
         let whole = scope == "col" && word.contains(['-', '/']);

@@ -3,7 +3,8 @@ use super::*;
 use crate::lab::render::tests::{hostile, sample};
 use crate::lab::table::{Measured, Row};
 
-/// A sentence takes lines instead of making the table wider than the page; words do not.
+/// A cell with a sentence is broken into lines instead of making the table wider than the page. A
+/// single word is not.
 #[test]
 fn sentences_are_broken() {
     let mut report = sample();
@@ -24,8 +25,8 @@ fn sentences_are_broken() {
     );
 }
 
-/// Every tag closed in order, every `&` an entity, attributes quoted, nothing fetched, anchors
-/// there and unique.
+/// Checks the HTML of a page. Tags are closed in order, every `&` begins an entity and attributes
+/// are quoted. Nothing is fetched, and the anchors of links exist and are unique.
 fn check(page: &str) -> Result<(), String> {
     let (mut open, mut rest) = (
         Vec::new(),
@@ -106,7 +107,7 @@ fn check(page: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The coordinates of paths and rectangles are numbers.
+/// Checks that the coordinates of paths and rectangles are finite numbers.
 fn coordinates_are_finite(page: &str) {
     for name in [
         " d=\"",
@@ -244,7 +245,7 @@ fn a_grid_is_drawn_in_the_order_of_its_numbers() {
     let drawn = page(&report, "t");
     check(&drawn).unwrap();
     assert!(drawn.contains("d=\"M21 21L21 61L61 21L61 61\""));
-    // Texts that are no numbers have no square.
+    // Cells whose texts are not finite numbers get no square.
     report.sections[0].rows = vec![row(["<a>", "inf"]), row(["NaN", "7"])];
     let drawn = page(&report, "t");
     check(&drawn).unwrap();
@@ -273,7 +274,7 @@ fn a_grid_of_numbers_is_shaded() {
     assert!(page.contains("rgba(var(--heat),0.00)") && page.contains("rgba(var(--heat),0.60)"));
 }
 
-/// A report of two products and a check.
+/// Returns a report with two products and a check of kernels.
 fn products() -> Report {
     let measured = |value: f64| {
         Cell::Measured(Measured {
@@ -324,7 +325,7 @@ fn a_page_begins_with_its_fastest_kernels_and_ends_with_folded_checks() {
     ]
     .map(|part| page.find(part).unwrap_or_else(|| panic!("{part}: {page}")));
     assert!(places.is_sorted(), "{places:?}");
-    // Checks alone are not folded.
+    // If the report has only checks, they are not folded.
     let mut alone = products();
     alone.sections.truncate(1);
     alone.head.truncate(1);
@@ -341,7 +342,7 @@ fn headers_do_not_break_inside_words() {
     assert!(page.contains(word), "{page}");
 }
 
-/// Bars have one unit: the document's figures in other units are left to the table.
+/// All bars of a plot have one unit. The document's figures in other units are only in the table.
 #[test]
 fn bars_of_the_document_stand_beside_measured_ones() {
     let mut report = products();

@@ -24,7 +24,7 @@ fn cell(value: f64, spread: f64) -> Cell {
     })
 }
 
-/// A report with one of everything.
+/// Returns a report with every kind of cell.
 pub(crate) fn sample() -> Report {
     let skip = || Cell::Skipped("too large & <slow>".into());
     let row = |label: &str, cells: [Cell; 3]| Row {
@@ -86,8 +86,8 @@ pub(crate) fn sample() -> Report {
     }
 }
 
-/// A report with everything that it should not hold: values that are no numbers, ragged rows,
-/// markup and control characters everywhere.
+/// Returns a report with everything that could break a format: values that are no numbers, ragged
+/// rows, and markup and control characters everywhere.
 pub(crate) fn hostile() -> Report {
     let odd = "<&\"'>|,\\\u{0}\u{1b}[31m\n\t\u{ffff}\u{2028}ä😀]]>";
     let values = [
@@ -368,7 +368,7 @@ fn nothing_gives_something_printable() {
     assert_eq!(json(&empty), "{\"head\":{},\n\"sections\":[]}\n");
 }
 
-/// No escape sequence of a driver reaches the terminal, and rows stay rows.
+/// Escape sequences in a driver's strings do not reach the terminal, and a row stays on one line.
 #[test]
 fn hostile_text_stays_in_its_place() {
     let report = hostile();

@@ -1,4 +1,5 @@
-//! The profile as one JSON object on one line. Later versions only add keys.
+//! The profile as one JSON object on one line. Later versions of the program may add keys, but keep
+//! all others.
 
 use super::{DeviceProfile, RunProfile, ms, run_us};
 use crate::baked::network;
@@ -89,8 +90,8 @@ fn member(profile: &RunProfile<'_>, device: &DeviceProfile<'_>, times: &MemberTi
     )
 }
 
-/// Adds a JSON object to `to` for each step of a device's plan. `member` is a comma, a key and its
-/// value as text, which ends each object. It is empty for the only device of a run.
+/// Adds a JSON object to `to` for each step of a device's plan. `member` is a text with which each
+/// object ends: a comma, a key and its value. It is empty for the only device of a run.
 fn device_steps(to: &mut Vec<String>, device: &DeviceProfile<'_>, clock: &StepClock, member: &str) {
     let all = run_us(clock);
     for (step, t) in device.plan.steps.iter().zip(&clock.steps) {

@@ -6,7 +6,7 @@ use crate::observe::profile::{StepClock, StepTimes};
 use crate::observe::times::{StreamTimes, Summary};
 use std::fmt::Write;
 
-/// Returns the profile as a table. `times` are those of the stream, if they were taken.
+/// Returns the profile as a table. `times` are the times of the stream, if they were taken.
 pub(super) fn text(profile: &RunProfile<'_>, times: Option<&StreamTimes>) -> String {
     let mut s = String::new();
     start(&mut s, profile, times);
@@ -88,7 +88,7 @@ fn steps(s: &mut String, device: &DeviceProfile<'_>, clock: &StepClock) {
          {share:>7}",
         "step (µs)"
     );
-    // The steps of a variant of the plan that computed no batch have no lines.
+    // A variant of the plan may have computed no batch. Its steps have no lines.
     let idle = |t: &StepTimes| t.missed > 0 && t.run.count() == 0 && t.run.first_us().is_none();
     let steps = device.plan.steps.iter().zip(&clock.steps);
     for (step, t) in steps.filter(|(_, t)| !idle(t)) {
@@ -149,8 +149,8 @@ fn stream(s: &mut String, profile: &RunProfile<'_>, times: Option<&StreamTimes>)
     }
 }
 
-/// Returns microseconds as text: cut to six characters below 1000, and without decimals from 1000
-/// on. Returns a dash for `None`.
+/// Returns a number of microseconds as text: cut to six characters below 1000, and without decimals
+/// from 1000 on. Returns a dash for `None`.
 fn us(x: Option<f64>) -> String {
     x.map_or("-".into(), |x| {
         if x >= 1000.0 {

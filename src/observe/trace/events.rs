@@ -8,8 +8,8 @@ use std::fmt::{Display, Write};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Added to a group's number to get the thread ID of its queue's track. No thread has so large a
-/// number, so no thread has the same ID.
+/// This number plus a group's number is the thread ID of the track for the group's queue. No thread
+/// has so large a number, so no thread has the same ID.
 const QUEUE_IDS: u32 = 1 << 16;
 
 /// The process ID and the thread ID under which viewers show a track.
@@ -20,8 +20,8 @@ struct TrackIds {
 }
 
 impl TrackIds {
-    /// Returns the IDs of a span's track. A thread's number can be its ID, because it works in one
-    /// group only. Each group has a queue, so the ID of a queue depends on the group.
+    /// Returns the IDs of a span's track. A thread's number can be its ID, because each thread
+    /// works in one group only. Each group has a queue, so a queue's ID depends on its group.
     fn of(span: &TraceSpan) -> TrackIds {
         TrackIds {
             process: span.group + 1,
@@ -43,8 +43,8 @@ pub(super) fn write(
     devices: &[DeviceOfTrace<'_>],
     elapsed: Duration,
 ) -> String {
-    // Viewers want parents before children. Both may begin at the same time, so the longer span is
-    // first.
+    // Viewers want a parent span before its children. Both may begin at the same time, so the
+    // longer span comes first.
     let key = |s: &TraceSpan| {
         [
             u64::from(s.group) << 32 | u64::from(s.thread),
@@ -174,7 +174,7 @@ fn event(s: &mut String, kind: &str, ids: TrackIds, name: &str, time: u64) {
     );
 }
 
-/// Writes `end` behind a list. It replaces the comma behind the last entry.
+/// Ends a JSON list or object with `end`, which replaces the comma after the last entry.
 fn end_list(s: &mut String, end: &str) {
     if s.ends_with(',') {
         s.truncate(s.len() - 1);

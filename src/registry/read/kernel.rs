@@ -1,4 +1,4 @@
-//! Reads the entry of a kernel in `library.json` and checks it.
+//! Reads a kernel's entry in `library.json` and checks it.
 
 use super::{ListEntry, MOST_SIZE, from_one, sizes};
 use crate::ir::layout::Layout;
@@ -90,7 +90,7 @@ pub(super) fn read(entry: ListEntry<'_>, mistakes: &mut Mistakes) -> Option<Kern
     Some(kernel)
 }
 
-/// Returns the operation that a codename begins with.
+/// Returns the operation whose name begins the codename.
 fn operation(o: &Object<'_>, codename: &str, mistakes: &mut Mistakes) -> Option<Operation> {
     let mut all = Operation::ALL.into_iter();
     let found = all.find(|op| codename.starts_with(&format!("{}_", op.name())));
@@ -179,8 +179,8 @@ fn read_restrictions(
     })
 }
 
-/// Reads the arguments before the operands: `args`, a list of names, or `arglist`, the same as
-/// letters.
+/// Reads the arguments that come before the operands. They are the list of names `args`, or the
+/// same arguments as the letters of `arglist`.
 fn read_arguments(r: &Object<'_>, mistakes: &mut Mistakes) -> Vec<LeadingArgument> {
     let (key, read) = match (r.get("args"), r.get("arglist")) {
         (Some(_), None) => {
@@ -214,7 +214,7 @@ fn read_arguments(r: &Object<'_>, mistakes: &mut Mistakes) -> Vec<LeadingArgumen
     arguments
 }
 
-/// Checks that the entry describes the operands that the operation has.
+/// Checks that the entry describes exactly the operands that the operation has.
 fn check_operands(kernel: &Kernel, r: &Object<'_>, mistakes: &mut Mistakes) {
     use Operation::{Affine, Convolution, Layers, Pair, Reduce, ReducePair};
     let operation = kernel.operation;
@@ -265,7 +265,7 @@ fn check_operands(kernel: &Kernel, r: &Object<'_>, mistakes: &mut Mistakes) {
     }
 }
 
-/// Reads `"defines": {NAME: number, …}`.
+/// Reads the constants of a source, `"defines": {NAME: number, …}`.
 fn read_defines(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<Define> {
     let Some(value) = o.get("defines") else {
         return Vec::new();
@@ -299,9 +299,9 @@ fn read_options<'v>(o: &Object<'v>, mistakes: &mut Mistakes) -> &'v str {
     options
 }
 
-/// Reads `"covers": ["affine", "activation?", "..."]`, the nodes in order. A `?` marks a node that
-/// may be missing, and `...` at the end a chain that is repeated. The default depends on the
-/// operation.
+/// Reads the nodes that a kernel covers, in order: `"covers": ["affine", "activation?", "..."]`. A
+/// `?` marks a node that a network may lack. A `...` at the end marks a repeated chain. The default
+/// depends on the operation.
 fn read_covers(o: &Object<'_>, operation: Operation, mistakes: &mut Mistakes) -> Covers {
     if o.get("covers").is_none() {
         return Covers::of(operation);
@@ -355,8 +355,8 @@ fn read_tile(o: &Object<'_>, key: &str, mistakes: &mut Mistakes) -> Option<(usiz
     Some((rows?, cols?))
 }
 
-/// Reads a size from 1 to [`MOST_SIZE`]. A size out of range is reported and counts as 1. A missing
-/// one is reported and is `None`.
+/// Reads a size from 1 to [`MOST_SIZE`]. A size out of range is reported and replaced by 1. A
+/// missing size is reported and gives `None`.
 fn required_size(o: &Object<'_>, key: &str, mistakes: &mut Mistakes) -> Option<usize> {
     o.require(key, mistakes);
     Some(from_one(o, key, MOST_SIZE, mistakes)?.unwrap_or(1))

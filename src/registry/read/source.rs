@@ -1,12 +1,12 @@
-//! Reads kernel sources. Removes their comments, and checks the functions' signatures.
+//! Reads kernel sources, removes their comments, and checks the signatures of their functions.
 
 use super::FindSource;
 use crate::registry::Kernel;
 use crate::registry::mistakes::Mistakes;
 use std::borrow::Cow;
 
-/// Reads each source once, in the order of the library, and compares its signature with the entry
-/// of every kernel. The files that sources share follow. Returns paths and texts.
+/// Reads each source once, in the order of the library, and compares its function's signature with
+/// every kernel's entry. The files that sources share come last. Returns paths and texts.
 pub(super) fn read(
     name: &str,
     kernels: &[Kernel],
@@ -42,7 +42,7 @@ pub(super) fn read(
     sources
 }
 
-/// Returns the shared files that are put in front of the kernels' sources, each once.
+/// Returns the shared files that are put before kernel sources, each once.
 pub(super) fn common(kernels: &[Kernel]) -> Vec<&str> {
     let mut common: Vec<&str> = Vec::new();
     for path in kernels
@@ -57,15 +57,15 @@ pub(super) fn common(kernels: &[Kernel]) -> Vec<&str> {
     common
 }
 
-/// Removes comments, indentation and needless blanks, which leaves a third of the text. Lines keep
-/// their numbers.
+/// Removes comments, indentation and unneeded blanks. A third of the text is left. Lines keep their
+/// numbers.
 fn without_comments(text: &str) -> String {
     let code = |line: &str| without_blanks(line.split("//").next().unwrap_or("").trim());
     text.lines().map(code).collect::<Vec<_>>().join("\n") + "\n"
 }
 
-/// Removes the blanks that no token needs. Lines with strings and directives stay as they are,
-/// except for the body of a macro.
+/// Removes blanks that are not needed to separate tokens. Lines with strings and directives stay
+/// unchanged, except for the body of a macro.
 fn without_blanks(line: &str) -> String {
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     let define = line
@@ -74,7 +74,7 @@ fn without_blanks(line: &str) -> String {
     if let Some((name, body)) =
         define.and_then(|rest| rest.split_at_checked(rest.find(|c| !word(c))?))
     {
-        // The blank after its name marks a macro without parameters.
+        // The blank after the name shows that a macro has no parameters, so it must stay.
         let blank = if body.starts_with('(') { "" } else { " " };
         return format!("#define {name}{blank}{}", without_blanks(body));
     }
@@ -90,7 +90,7 @@ fn without_blanks(line: &str) -> String {
             continue;
         }
         let last = text.chars().next_back().unwrap_or('(');
-        // Without the blank in `0xe + 1`, the sign would be taken for that of an exponent.
+        // Without the blank in `0xe + 1`, the compiler would read `e+1` as an exponent.
         let exponent = "eEpP".contains(last) && "+-".contains(c);
         if blank
             && (word(last) && word(c) || operator(last) && operator(c) || exponent || c == '\\')

@@ -1,13 +1,13 @@
-//! NEON on 32-bit ARM, alone or with the fused multiply-add of VFPv4. Not every armv7 CPU has NEON,
-//! and its intrinsics are not stable in Rust. The kernels are in `neon.c`, the only code of the
-//! program that is compiled for NEON.
+//! Micro-kernels for NEON on 32-bit ARM, with or without VFPv4's fused multiply-add. Not every
+//! armv7 CPU has NEON, and Rust's intrinsics for it are not stable. The kernels are in `neon.c`,
+//! the only code of the program that is compiled for NEON.
 
 use super::image::Line;
 use super::kernel::Subproblem;
 use super::winograd::{Pixels, Steps, Transforms};
 use super::{Activation, Affine, Bounds, Kernels, of_bytes, of_halves};
 
-/// Returns the kernels that this CPU can run, best first.
+/// Returns the kernels that this CPU can run, fastest first.
 pub(super) fn available() -> [Option<Kernels>; 2] {
     let has = hardware();
     [
@@ -20,7 +20,7 @@ pub(super) fn has_neon() -> bool {
     hardware() & NEON != 0
 }
 
-/// Converts bytes to floats. The CPU must have NEON.
+/// Converts each byte to a float. The CPU must have NEON.
 pub(super) fn widen(bytes: &[u8], values: &mut [f32]) {
     // SAFETY: there are as many values as bytes, and `Decoder::all` offers this only with NEON.
     unsafe {
@@ -32,20 +32,20 @@ pub(super) fn widen(bytes: &[u8], values: &mut [f32]) {
     }
 }
 
-/// Returns HWCAP, the Linux kernel's word of CPU features.
+/// Returns HWCAP, the bits in which Linux reports the features of the CPU.
 fn hardware() -> usize {
     const AT_HWCAP: usize = 16;
     // SAFETY: any number may be passed.
     unsafe { getauxval(AT_HWCAP) }
 }
 
-/// The bit of HWCAP for NEON.
+/// The bit of HWCAP that reports NEON.
 const NEON: usize = 1 << 12;
-/// The bit of HWCAP for VFPv4, which has the fused multiply-add.
+/// The bit of HWCAP that reports VFPv4, which has the fused multiply-add.
 const VFPV4: usize = 1 << 16;
 
-/// Returns the `Kernels` of one of the two objects of `neon.c`, whose functions begin with
-/// `mortonnet_$prefix`.
+/// Returns the `Kernels` of one of the two objects that are compiled from `neon.c`. The names of
+/// its functions begin with `mortonnet_$prefix`.
 macro_rules! kernels {
     ($prefix:literal, $name:literal, $gflops:literal) => {{
         // SAFETY: as the functions of `Kernels`.
@@ -136,7 +136,7 @@ macro_rules! kernels {
 const FUSED: Kernels = kernels!("vfpv4", "neon-vfpv4", 8);
 const PLAIN: Kernels = kernels!("neon", "neon", 4);
 
-/// The mirror of `struct subproblem` in `neon.c`.
+/// The Rust copy of `struct subproblem` in `neon.c`, with the same fields.
 #[repr(C)]
 struct CSubproblem {
     weights: *const std::ffi::c_void,
@@ -189,7 +189,7 @@ impl<E> From<&Subproblem<'_, E>> for CSubproblem {
     }
 }
 
-/// The mirror of `struct line` in `neon.c`.
+/// The Rust copy of `struct line` in `neon.c`, with the same fields.
 #[repr(C)]
 struct CLine {
     x: *const f32,
@@ -254,7 +254,7 @@ impl From<&Line> for CLine {
     }
 }
 
-/// The mirror of `struct pixels` in `neon.c`.
+/// The Rust copy of `struct pixels` in `neon.c`, with the same fields.
 #[repr(C)]
 struct CPixels {
     first: *mut f32,

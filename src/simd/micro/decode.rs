@@ -1,5 +1,5 @@
-//! Conversion of bytes and text to f32, with the widest vectors of the CPU. Readers of records
-//! spend most of their time here.
+//! Converts bytes and text to f32 with the widest vectors of the CPU. Readers of records spend most
+//! of their time here.
 
 #[derive(Clone, Copy)]
 pub(crate) struct Decoder {
@@ -42,13 +42,14 @@ impl Decoder {
         list.into_iter().flatten()
     }
 
-    /// The decoder for every CPU. Its `integers` reads nothing, so the caller parses all text.
+    /// The decoder that runs on every CPU. Its `integers` reads nothing, so the caller must parse
+    /// all text.
     pub(crate) const PORTABLE: Decoder = Decoder {
         widen,
         integers: |_, _| (0, 0),
     };
 
-    /// Converts each byte to a float.
+    /// Converts each byte to a float and writes it to `values`.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -58,9 +59,9 @@ impl Decoder {
         (self.widen)(bytes, values);
     }
 
-    /// Reads whole numbers of one to four digits, each followed by a comma, from the start of
-    /// `text` into `values`. Stops at the first other field, or earlier. Returns the count of
-    /// numbers and the bytes read.
+    /// Reads integers of one to four digits, each followed by a comma, from the start of `text`
+    /// into `values`. It stops at the first other field, or earlier. Returns the number of integers
+    /// and the number of bytes read.
     #[inline]
     pub(crate) fn integers(&self, text: &[u8], values: &mut [f32]) -> (usize, usize) {
         (self.integers)(text, values)
@@ -106,8 +107,8 @@ mod x86 {
     #[cfg(mortonnet_avx512)]
     pub(super) use avx512::AVX512;
 
-    /// The intrinsics of AVX-512 are stable since Rust 1.89. build.rs sets the cfg for such
-    /// compilers.
+    /// The AVX-512 intrinsics are stable since Rust 1.89. build.rs sets the cfg `mortonnet_avx512`
+    /// for such compilers.
     #[cfg(mortonnet_avx512)]
     #[allow(clippy::incompatible_msrv)]
     mod avx512 {
@@ -120,9 +121,9 @@ mod x86 {
             unsafe { vbmi2(text, values) }
         }
 
-        /// Reads 64 bytes at a time. Compressing with the mask of the commas gives the start and
-        /// end of each field. Then sixteen fields at a time are right-aligned in lanes of four
-        /// bytes. Their digits are multiplied by powers of ten and added.
+        /// Reads 64 bytes of text at a time. Compressing byte positions by the mask of the commas
+        /// gives the start and end of each field. Sixteen fields at a time are then right-aligned
+        /// in lanes of four bytes. Their digits are multiplied by powers of ten and added.
         #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt,lzcnt,bmi2")]
         unsafe fn vbmi2(text: &[u8], values: &mut [f32]) -> (usize, usize) {
             const IOTA: [i8; 64] = {
@@ -146,8 +147,8 @@ mod x86 {
                     let digit = _mm512_cmplt_epu8_mask(digits, _mm512_set1_epi8(10));
                     let comma = _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(b',' as i8));
                     let start = comma << 1 | 1;
-                    // The run ends at other bytes, at fields without a digit, and at the fifth
-                    // digit of a field.
+                    // The run of fields ends at a byte that is neither digit nor comma, at an empty
+                    // field, and at the fifth digit of a field.
                     let pairs = digit & digit << 1;
                     let odd =
                         !(digit | comma) | (comma & start) | (pairs & pairs << 2 & digit << 4);
@@ -160,9 +161,9 @@ mod x86 {
                     let starts = _mm512_maskz_compress_epi8(start, iota);
                     let mut group = 0;
                     while group < fields {
-                        // Bytes 4i to 4i + 3 of `place` are the positions in the text of the last
-                        // four digits of field `group` + i. `inside` leaves out positions before
-                        // the field.
+                        // Bytes 4i to 4i + 3 of `place` are the text positions of the last four
+                        // digits of field `group` + i. The mask `inside` excludes positions before
+                        // the start of the field.
                         let lanes = _mm512_add_epi8(
                             _mm512_srli_epi16::<2>(_mm512_and_si512(iota, _mm512_set1_epi8(0x3c))),
                             _mm512_set1_epi8(group as i8),
@@ -191,7 +192,7 @@ mod x86 {
             (count, at)
         }
 
-        /// Returns the lowest `n` bits set, or all for `n` of 64 and more.
+        /// Returns a mask with the lowest `n` bits set, or with all bits set if `n` is 64 or more.
         #[inline(always)]
         fn lowest(n: usize) -> u64 {
             if n >= 64 { u64::MAX } else { (1 << n) - 1 }
@@ -219,7 +220,7 @@ mod tests {
         }
     }
 
-    /// The numbers of the fields that `integers` may read.
+    /// Returns the numbers of those fields at the start of `text` that `integers` may read.
     fn expected(text: &str) -> Vec<f32> {
         let (text, _) = text.rsplit_once(',').unwrap_or_default();
         let plain = |f: &&str| (1..=4).contains(&f.len()) && f.bytes().all(|b| b.is_ascii_digit());
@@ -249,7 +250,7 @@ mod tests {
                 prop_assert!(values[count..].iter().all(|v| v.is_nan()));
                 let taken: usize = fields[..count].iter().map(|f| f.len() + 1).sum();
                 prop_assert_eq!(bytes, taken);
-                // With too little room, nothing is written outside.
+                // If `values` is too short for all numbers, nothing is written outside of it.
                 let mut few = vec![f32::NAN; count / 2];
                 let (fewer, _) = decoder.integers(text.as_bytes(), &mut few);
                 prop_assert_eq!(&few[..fewer], &all[..fewer]);
@@ -257,7 +258,7 @@ mod tests {
         }
     }
 
-    /// The vector path reads all that it may, and does not stop early.
+    /// With AVX-512, the decoder reads all fields that it may, and does not stop early.
     #[test]
     fn the_vector_path_reads_all_it_may() {
         #[cfg(all(target_arch = "x86_64", mortonnet_avx512))]

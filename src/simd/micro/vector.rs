@@ -1,29 +1,31 @@
-//! The interface of an instruction set for the micro-kernels: vectors, and loading weights into
-//! them.
+//! The vector operations that an instruction set provides for the micro-kernels, and the loading of
+//! weights into vectors.
 
 use super::kernel::{self, Subproblem, TilePlace};
 
-/// A vector of floats. All functions but `tile` are `inline(always)`, so that they become part of
+/// A vector of floats. All its functions except `tile` are `inline(always)`. They become part of
 /// the function that enables the instruction set.
 ///
 /// SAFETY of all functions: the CPU has the instruction set, and pointers are valid for `LANES`
 /// values. A prefetch takes any address.
 pub(super) trait Vector: Copy {
     const LANES: usize;
-    /// True if the vector is a register, so that several sums stay in registers side by side.
+    /// True if the vector is a CPU register, so that several sums can stay in registers side by
+    /// side.
     const REGISTERS: bool = true;
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn load_halves(from: *const u16) -> Self;
-    /// Loads `LANES` signed bytes.
+    /// Loads `LANES` signed bytes and converts them to floats.
     unsafe fn load_bytes(from: *const i8) -> Self;
     unsafe fn store(self, to: *mut f32);
-    /// Returns a · b + self, rounded once where the instruction set has a fused instruction.
+    /// Returns a · b + self. It is rounded only once if the instruction set has a fused
+    /// instruction.
     unsafe fn fma(self, a: Self, b: Self) -> Self;
-    /// True if `fma_of_lane` is one instruction. Micro-kernels then load a vector of values instead
-    /// of broadcasting each value.
+    /// True if `fma_of_lane` is a single instruction. Micro-kernels then load a vector of values,
+    /// instead of broadcasting each value.
     const FMA_OF_LANES: bool = false;
-    /// Returns a · b[lane] + self, for a constant lane.
+    /// Returns a · b[lane] + self. The argument `lane` must be a constant for the instruction.
     #[inline(always)]
     unsafe fn fma_of_lane(self, a: Self, b: Self, lane: usize) -> Self {
         let mut values = [0.0; 16];
@@ -34,30 +36,31 @@ pub(super) trait Vector: Copy {
         }
     }
     unsafe fn div(self, b: Self) -> Self;
-    /// The larger value, or NaN if `other` is NaN. If only `self` is NaN, the result is `other` or
-    /// NaN, depending on the instruction set.
+    /// Returns the larger value of each lane, or NaN if `other` is NaN. If only `self` is NaN, the
+    /// result is `other` or NaN, depending on the instruction set.
     unsafe fn max(self, other: Self) -> Self;
-    /// The smaller value, or NaN if `other` is NaN. If only `self` is NaN, the result is `other` or
-    /// NaN, depending on the instruction set.
+    /// Returns the smaller value of each lane, or NaN if `other` is NaN. If only `self` is NaN, the
+    /// result is `other` or NaN, depending on the instruction set.
     unsafe fn min(self, other: Self) -> Self;
-    /// The nearest whole number of each lane, of two the even one.
+    /// Returns the nearest integer to each lane. A tie goes to the even integer.
     unsafe fn round(self) -> Self;
-    /// The largest whole number up to each lane.
+    /// Returns the largest integer that is not above each lane.
     unsafe fn floor(self) -> Self;
-    /// Returns 2ⁿ in each lane. The last nine bits of `self` have n + 127, for n from −126 to 127.
+    /// Returns 2ⁿ in each lane. The lowest nine bits of the lane of `self` hold n + 127, for n from
+    /// −126 to 127.
     unsafe fn power_of_two(self) -> Self;
-    /// Prefetches the cache line at `from` into the second-level cache, where this was measured to
-    /// help.
+    /// Prefetches the cache line at address `from` into the second-level cache. On instruction sets
+    /// where measurements showed no gain, it does nothing.
     #[inline(always)]
     unsafe fn prefetch(_from: *const f32) {}
-    /// [`kernel::tile`], compiled as a separate function for each M and N.
+    /// Runs [`kernel::tile`], compiled as a separate function for each M and N.
     unsafe fn tile<E: Stored, const M: usize, const N: usize>(
         sub: &Subproblem<'_, E>,
         place: &TilePlace<'_, E, N>,
     );
 }
 
-/// Defines functions of [`Vector`] that return a vector.
+/// Defines those functions of [`Vector`] that return a vector.
 macro_rules! inlined {
     ($(fn $name:ident($($argument:tt)*) { $body:expr })*) => {$(
         #[inline(always)]
@@ -67,17 +70,18 @@ macro_rules! inlined {
         }
     )*};
 }
-// On 32-bit ARM only this module implements [`Vector`], so no other one uses the macro.
+// On 32-bit ARM no other module implements [`Vector`], so the macro is not used outside this one.
 #[allow(unused_imports)]
 pub(super) use inlined;
 
-/// The storage type of a weight. Kernels load weights only through this trait, which converts them
-/// to floats.
+/// The type that weights are stored as. Kernels load weights only through this trait, which
+/// converts them to floats.
 pub(super) trait Stored: Copy {
-    /// True if sums are multiplied by the scales of their rows, before the bias is added.
+    /// True if each row has a quantization scale. Its sum is multiplied by the scale before the
+    /// bias is added.
     const SCALED: bool = false;
 
-    /// Loads `V::LANES` weights.
+    /// Loads `V::LANES` weights and converts them to floats.
     ///
     /// SAFETY: as [`Vector`].
     unsafe fn load<V: Vector>(from: *const Self) -> V;
@@ -91,7 +95,8 @@ impl Stored for f32 {
     }
 }
 
-/// A half-precision weight as bits, for half the memory traffic. Weights are never infinite or NaN.
+/// The bits of a half-precision weight, which halves the memory traffic of f32. Weights are never
+/// infinite or NaN.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Half(pub(crate) u16);
@@ -104,7 +109,8 @@ impl Stored for Half {
     }
 }
 
-/// An 8-bit weight, to be multiplied by the scale of its row, for a quarter of the memory traffic.
+/// An 8-bit weight, which needs a quarter of the memory traffic of f32. Sums of its row are
+/// multiplied by the row's scale.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Byte(pub(crate) i8);
@@ -119,7 +125,7 @@ impl Stored for Byte {
     }
 }
 
-/// Four lanes in plain Rust.
+/// A vector of four lanes in plain Rust, which every CPU can run.
 #[derive(Clone, Copy)]
 pub(super) struct Lanes4([f32; 4]);
 
@@ -149,7 +155,7 @@ impl Vector for Lanes4 {
     unsafe fn load_halves(from: *const u16) -> Self {
         // SAFETY: the trait's promise.
         let halves = unsafe { from.cast::<[u16; 4]>().read_unaligned() };
-        // Multiplying by 2^112 adjusts the exponent of normal and subnormal halves alike.
+        // Multiplying by 2^112 corrects the exponent, for both normal and subnormal halves.
         Lanes4(halves.map(|h| {
             let magnitude =
                 f32::from_bits(u32::from(h & 0x7fff) << 13) * f32::from_bits(0x7780_0000);

@@ -1,42 +1,45 @@
 //! Winograd's F(2×2, 3×3). It computes four pixels of a 3 × 3 convolution from 16 products per
 //! channel instead of 36. (S. Winograd, "Arithmetic Complexity of Computations", 1980; A. Lavin and
 //! S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2015.) A tile d has 4 × 4 pixels.
-//! With a filter g, its four results are Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A. For each of the 16 elements, the
-//! products over all channels and many tiles are a matrix product.
+//! With a filter g, the four results of the tile are Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A. G, B and A are
+//! constant matrices. For each of the 16 elements, the products over all channels and many tiles
+//! are a matrix product.
 
 use super::Bounds;
 use super::vector::Vector;
 use crate::ir::view::Image;
 
-/// The number of elements in a tile.
+/// The number of elements in a tile's transform, and of its products per channel.
 pub(crate) const ELEMENTS: usize = 16;
 
-/// The element that contributes equally to all four pixels of a tile. The bias is added to it.
+/// The index of the element that contributes equally to all four pixels of a tile. The bias is
+/// added to this element.
 pub(crate) const SHARED: usize = 5;
 
-/// The transforms around the products, for one instruction set.
+/// The transforms before and after the products, for one instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct Transforms {
-    /// G g Gᵀ of filters side by side. The arguments are the address of their first taps, the
-    /// distance of taps, the result, the distance of its elements, and the number of filters. That
-    /// number is a multiple of the lanes.
+    /// Computes G g Gᵀ for filters that are side by side. The arguments are the address of the
+    /// filters' first taps, the distance between taps, the result, the distance between its
+    /// elements, and the number of filters. That number must be a multiple of the lanes.
     ///
     /// SAFETY: nine taps and the room for the elements exist, and the CPU has the instruction set.
     pub(crate) filters: unsafe fn(*const f32, usize, *mut f32, usize, usize),
-    /// Bᵀ d B of a tile. The arguments are the address of its first pixel, the distances of lines
-    /// and pixels, the number of channels, the result, and the distance of its elements. The number
-    /// of channels is a multiple of the lanes.
+    /// Computes Bᵀ d B for one tile. The arguments are the address of the tile's first pixel, the
+    /// distances between lines and between pixels, the number of channels, the result, and the
+    /// distance between its elements. The number of channels must be a multiple of the lanes.
     ///
     /// SAFETY: the pixels and the room for the elements exist, and the CPU has the instruction set.
     pub(crate) spread: unsafe fn(*const f32, Steps, usize, *mut f32, usize),
-    /// Aᵀ m A of the 16 sums m of a tile, clamped. The arguments are the address of element 0, the
-    /// distance of elements, the number of channels, the pixels, and the bounds.
+    /// Computes Aᵀ m A from the 16 sums m of a tile, and clamps the result. The arguments are the
+    /// address of element 0, the distance between elements, the number of channels, the pixels, and
+    /// the bounds.
     ///
     /// SAFETY: as `spread`. The pixels exist.
     pub(crate) gather: unsafe fn(*const f32, usize, usize, Pixels, Bounds),
 }
 
-/// The distances of two lines and of two pixels of an image, in values.
+/// The distances between two lines and between two pixels of an image, in floats.
 #[derive(Clone, Copy)]
 pub(crate) struct Steps {
     pub(crate) line: usize,
@@ -49,13 +52,13 @@ impl From<Image> for Steps {
     }
 }
 
-/// The destination of a tile's pixels.
+/// The place in the result image where a tile's pixels are written.
 #[derive(Clone, Copy)]
 pub(crate) struct Pixels {
-    /// The address of the first pixel.
+    /// The address of the tile's first pixel in the result.
     pub(crate) first: *mut f32,
     pub(crate) steps: Steps,
-    /// The lines and columns of pixels inside the image, 1 or 2 each.
+    /// The number of the tile's lines inside the image, 1 or 2. `columns` is that of its columns.
     pub(crate) lines: usize,
     pub(crate) columns: usize,
 }
@@ -108,7 +111,8 @@ pub(super) unsafe fn gather<V: Vector>(
     unsafe {
         let (zero, one, minus) = (V::splat(0.0), V::splat(1.0), V::splat(-1.0));
         let (least, largest) = (V::splat(least), V::splat(largest));
-        // Adding 0 · y turns NaN and infinity into NaN. The clamping alone would hide them.
+        // Adding 0 · y makes the result NaN if y is NaN or infinite. Clamping alone would hide such
+        // values.
         let bounded = |y: V| largest.min(least.max(y)).fma(y, zero);
         for c in (0..channels).step_by(V::LANES) {
             let mut s = [[zero; 4]; 2];

@@ -1,4 +1,4 @@
-//! The vectors and micro-kernels of x86-64: AVX2 with FMA, and AVX-512.
+//! Vectors and micro-kernels for x86-64: AVX2 with FMA, and AVX-512.
 
 use super::image::{self, Line, Scaling, WholeSum};
 use super::kernel::{self, Subproblem, TilePlace};
@@ -8,10 +8,10 @@ use super::winograd::{self, Pixels, Steps, Transforms};
 use super::{Activation, Arithmetic, Bounds, Kernels, of_bytes, of_halves};
 use std::arch::x86_64::*;
 
-/// Returns the kernels that the CPU and the system support, best first.
+/// Returns the kernels that the CPU and the operating system support, fastest first.
 ///
-/// Uses two CPUID instructions, because each one traps in a virtual machine. The standard library's
-/// detection uses more.
+/// It uses only two CPUID instructions, because each traps in a virtual machine. The standard
+/// library's detection uses more.
 pub(super) fn available() -> [Option<Kernels>; 2] {
     const FMA_XSAVE_AVX_F16C: u32 = 1 << 12 | 1 << 27 | 1 << 28 | 1 << 29;
     // SAFETY: every x86-64 CPU has CPUID with leaf 1. A CPU with AVX has XGETBV and leaf 13, hence
@@ -23,7 +23,8 @@ pub(super) fn available() -> [Option<Kernels>; 2] {
         }
         (__cpuid_count(7, 0).ebx, state())
     };
-    // The registers that the system saves: 0x6 are those of AVX, 0xE6 also those of AVX-512.
+    // The operating system must save the registers: the bits 0x6 are those of AVX, 0xE6 also those
+    // of AVX-512.
     let has = |bits: u32, registers: u64| leaf7 & bits == bits && state & registers == registers;
     let avx2 = has(1 << 5, 0x6);
     #[cfg(mortonnet_avx512)]
@@ -33,8 +34,8 @@ pub(super) fn available() -> [Option<Kernels>; 2] {
     [avx512, avx2.then_some(AVX2)]
 }
 
-/// Returns the kernels for whole numbers that the CPU and the system support, best first. Only
-/// networks of integers need them, so they have a detection of their own.
+/// Returns the integer kernels that the CPU and the operating system support, fastest first. They
+/// are detected separately, because only integer networks need them.
 pub(super) fn whole() -> [Option<WholeKernels>; 3] {
     let [avx512, avx2] = available();
     if avx2.is_none() {
@@ -63,7 +64,7 @@ pub(super) fn whole() -> [Option<WholeKernels>; 3] {
     }
 }
 
-/// Returns XCR0, whose bits say which registers the system saves.
+/// Returns the register XCR0. Its bits say which registers the operating system saves.
 ///
 /// SAFETY: the CPU has XSAVE and the system uses it.
 #[target_feature(enable = "xsave")]
@@ -75,7 +76,8 @@ unsafe fn state() -> u64 {
     }
 }
 
-/// AVX2 with FMA: twelve sums, two vectors of weights and a value fit the sixteen registers.
+/// The kernels for AVX2 with FMA. Twelve sums, two vectors of weights and a value fit the sixteen
+/// registers.
 const AVX2: Kernels = Kernels {
     name: "avx2",
     gflops: 60,
@@ -99,7 +101,7 @@ const AVX2: Kernels = Kernels {
     }),
 };
 
-/// Defines functions, each of which compiles a generic kernel for the CPU features `$features`.
+/// Defines functions that each compile a generic kernel for the CPU features `$features`.
 macro_rules! compiled {
     ($features:literal: $($name:ident = $kernel:expr, ($($argument:ident: $type:ty),*);)*) => {$(
         #[target_feature(enable = $features)]
@@ -126,7 +128,7 @@ compiled! { "avx2,fma":
         (from: *const f32, apart: usize, channels: usize, pixels: Pixels, bounds: Bounds);
 }
 
-/// The kinds of rounding to whole numbers.
+/// The two kinds of rounding to integers: to the nearest and down.
 const NEAREST: i32 = _MM_FROUND_TO_NEAREST_INT;
 const DOWN: i32 = _MM_FROUND_TO_NEG_INF;
 
@@ -171,8 +173,9 @@ macro_rules! vector {
                 unsafe { _mm_prefetch::<_MM_HINT_T1>(from.cast()) }
             }
 
-            // This function must not enable the features, so that no compiler inlines the inner
-            // function. rustc 1.95 ignores `inline(never)` beside `target_feature`.
+            // This function must not enable the CPU features itself. Otherwise a compiler may
+            // inline the inner function: rustc 1.95 ignores `inline(never)` beside
+            // `target_feature`.
             #[inline(always)]
             unsafe fn tile<E: Stored, const M: usize, const N: usize>(
                 sub: &Subproblem<'_, E>,
@@ -217,8 +220,8 @@ vector!(
     _mm256_cvtepi32_ps
 );
 
-/// Products of 16-bit integers, two to a sum. Twelve sums, two vectors of weights, a value and a
-/// product fit the sixteen registers.
+/// Integer kernels for AVX2 that multiply 16-bit integers and add two products to a sum. Twelve
+/// sums, two vectors of weights, a value and a product fit the sixteen registers.
 const PAIRS: WholeKernels = WholeKernels {
     name: "avx2",
     lanes: Pairs::LANES,
@@ -248,7 +251,7 @@ dot!(
     |from, count| _mm256_maskload_ps(from, first_of_8(count))
 );
 
-/// Returns a mask of the first `count` of eight lanes.
+/// Returns a mask in which the first `count` of eight lanes are set.
 ///
 /// SAFETY: the CPU has AVX2.
 #[inline(always)]
@@ -260,17 +263,18 @@ unsafe fn first_of_8(count: usize) -> __m256i {
     }
 }
 
-/// The bits of [`whole::ONE`].
+/// The bits of the float [`whole::ONE`] as an integer.
 const ONE_BITS: i32 = whole::ONE.to_bits() as i32;
 
-/// The intrinsics of AVX-512 are stable since Rust 1.89. build.rs sets the cfg for such compilers.
+/// The AVX-512 intrinsics are stable since Rust 1.89. build.rs sets the cfg `mortonnet_avx512` for
+/// such compilers.
 #[cfg(mortonnet_avx512)]
 #[allow(clippy::incompatible_msrv)]
 mod avx512 {
     use super::*;
 
-    /// 24 sums, three vectors of weights and a value fit the 32 registers. Eleven loads serve 24
-    /// multiply-adds.
+    /// The kernels for AVX-512. 24 sums, three vectors of weights and a value fit the 32 registers.
+    /// Eleven loads serve 24 multiply-adds.
     pub(super) const AVX512: Kernels = Kernels {
         name: "avx512",
         gflops: 150,
@@ -279,14 +283,16 @@ mod avx512 {
         tile_vectors: 3,
         affine: kernel::affine::<F32x16, f32, 8, 4, 3>,
         affine_of_halves: of_halves(kernel::affine::<F32x16, Half, 8, 8, 2>),
-        // Four vectors of rows, because the few sums of a single record would wait for each other.
+        // A tile has four vectors of rows. With fewer sums, those of a single record would wait for
+        // each other.
         affine_of_bytes: of_bytes(kernel::affine::<F32x16, Byte, 4, 4, 4>),
         peak: avx512_peak,
         activate: avx512_activate,
         line: avx512_line,
         takes_lines: F32x16::REGISTERS,
         combine: avx512_combine,
-        // Pixels often have eight channels, or eight more than a multiple of sixteen.
+        // These are AVX2 functions, because many pixels have eight channels, or eight more than a
+        // multiple of sixteen.
         scale: avx2_scale,
         sum: avx512_sum,
         transforms: Some(Transforms {
@@ -333,7 +339,8 @@ mod avx512 {
         _mm512_cvtepi32_ps
     );
 
-    /// Products of bytes, four to a sum. The tiles are those of floats.
+    /// Integer kernels for AVX-512 VNNI that multiply bytes and add four products to a sum. Their
+    /// tiles are those of the float kernels.
     pub(super) const VNNI: WholeKernels = WholeKernels {
         name: "avx512vnni",
         lanes: Bytes512::LANES,
@@ -342,7 +349,7 @@ mod avx512 {
         affine: whole::affine::<Bytes512, 8, 4, 3>,
     };
 
-    /// Products of bytes for CPUs without AVX-512.
+    /// Integer kernels that multiply bytes, for CPUs with AVX-VNNI but without AVX-512.
     pub(super) const AVX_VNNI: WholeKernels = WholeKernels {
         name: "avxvnni",
         lanes: Bytes256::LANES,

@@ -32,7 +32,7 @@ fn headers() {
     }
 }
 
-/// A header is known by a feature's name, even if its other names look like numbers.
+/// A line is a header if it has a feature's name, even if its other names look like numbers.
 #[test]
 fn headers_are_known_by_the_names_of_features() {
     let mut input = TestInput::new(2);
@@ -84,7 +84,7 @@ fn words() {
     );
 }
 
-/// Returns the records of a text with `width` numbers on each line, or the message.
+/// Returns the records of a text with `width` numbers on each line, or the error message.
 fn csv(width: usize, text: &[u8]) -> Result<Vec<Vec<f32>>, String> {
     read(None, &TestInput::new(width), text)
 }
@@ -120,7 +120,8 @@ fn what_people_write() {
 
 #[test]
 fn what_people_get_wrong() {
-    // The numbers of a line, the text with `/` for line ends, the place, the message.
+    // Each case has the count of numbers of a line, the text with `/` for line ends, the place, and
+    // the message.
     let cases = r#"
 2 | 1,2/3,1.x/    | 2:2 | expected a number, found "1.x"
 2 | 1,2//3,/      | 3:2 | expected a number, found ""

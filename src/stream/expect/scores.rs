@@ -27,7 +27,7 @@ pub(crate) struct ExpectedScores {
 /// The difference between a computed score and the expected one, and its place.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Difference {
-    /// |found − expected| / max(1, |expected|).
+    /// The error of the score: |found − expected| / max(1, |expected|).
     error: f64,
     record: usize,
     output: usize,
@@ -78,8 +78,7 @@ impl fmt::Display for Agreement {
 }
 
 impl ExpectedScores {
-    /// The default tolerance, relative to max(1, |expected|). It is the bound that all kernels
-    /// keep.
+    /// The default tolerance, relative to max(1, |expected|). All kernels keep within this bound.
     pub(crate) const TOLERANCE: f64 = 1e-4;
 
     /// Reads a file with the scores of one record on each line, or an npy or idx file of them.
@@ -156,12 +155,12 @@ impl ExpectedScores {
         self.right += u64::from(right);
     }
 
-    /// Counts a bad record, which has no scores and so does not agree.
+    /// Counts a bad record. It has no scores, so it counts as not agreeing.
     pub(crate) fn miss(&mut self) {
         self.seen += 1;
     }
 
-    /// Returns the result of the comparison. Returns an error if the run had more or fewer records
+    /// Returns the result of the comparison. It is an error if the run had more or fewer records
     /// than the file.
     pub(crate) fn finish(&self) -> Result<Agreement, Error> {
         same_length(
@@ -202,7 +201,7 @@ mod tests {
                 [[1.0, 2.0], [-1000.0, 0.5]],
                 "2 of 2 within 0.0001; largest error 0.00e0, record 1, output 1",
             ),
-            // The error is relative for expected scores above 1, absolute below.
+            // The error is relative for expected scores above 1, and absolute below.
             (
                 1e-3,
                 [[1.0, 2.0], [-1000.5, 0.5]],

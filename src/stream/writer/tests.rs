@@ -1,4 +1,4 @@
-//! Lines of all formats and kinds of networks.
+//! Tests of output lines in all formats, for all kinds of networks.
 
 use super::super::check;
 use super::*;
@@ -66,7 +66,7 @@ fn line(output: AnswerFormat, spec: &OutputSpec<'_>, scores: &[f32]) -> String {
     try_line(output, spec, None, scores).unwrap()
 }
 
-/// Each output stands under its name. The longest possible line does not grow the buffer.
+/// In JSON each output stands under its name. The longest possible line fits in the buffer.
 #[test]
 fn several_outputs() {
     let part = |name: &'static str, shape| graph::Value {
@@ -112,7 +112,7 @@ fn several_outputs() {
         line["scores"][1].as_f64().unwrap() as f32,
         0.5f64.tanh() as f32
     );
-    // Without JSON the values of all outputs stand in one list.
+    // Except in JSON, the values of all outputs stand in one list.
     let mut out = Vec::new();
     let mut writer = ResultWriter::new(&mut out, AnswerFormat::Scores, spec);
     writer
@@ -187,7 +187,7 @@ fn binary() {
     assert_eq!(line(AnswerFormat::Scores, &BINARY, &[-3.0]), "-3");
     assert_eq!(line(AnswerFormat::Top(5), &BINARY, &[0.0]), "0:0.5,1:0.5");
     assert_eq!(line(AnswerFormat::Top(1), &BINARY, &[40.0]), "1:1");
-    // 1 − p is computed before it is rounded.
+    // The probability 1 − p is computed in f64, before it is rounded to f32.
     assert_eq!(
         line(AnswerFormat::Probs, &BINARY, &[20.0]),
         "2.0611537e-9,1"
@@ -261,7 +261,7 @@ fn an_overflow_is_an_error_for_every_output_and_kind() {
         (None, &[1.0, nan], "found a score of NaN"),
         (None, &[inf, 1.0], "found a score of inf"),
         (None, &[-inf, -inf], "found a score of -inf"),
-        // A class of the device beside scores that are not finite.
+        // The device gives a class, although the scores are not all finite.
         (Some(0), &[1.0, -inf], "found a score of -inf"),
     ] {
         for name in ["class", "label", "scores", "probs", "top=1", "json"] {
@@ -294,7 +294,7 @@ fn an_overflow_is_an_error_for_every_output_and_kind() {
     );
 }
 
-/// The scores that `--expect-scores` compares are those that `-o scores` writes.
+/// `--expect-scores` compares the same scores that `-o scores` writes.
 #[test]
 fn the_last_scores_are_those_that_are_written() {
     let sigmoid = OutputSpec {
@@ -337,7 +337,7 @@ fn a_closed_pipe_is_no_error_like_others() {
     };
     let run = |error| {
         let mut writer = ResultWriter::new(Broken { error }, AnswerFormat::Scores, spec);
-        // The buffer is full long before the last answer, and is written then.
+        // The buffer is full long before the last answer, and is then written to the broken output.
         let mut write = || {
             writer
                 .write(answer(None, &[1.0], &rows), String::new)

@@ -1,5 +1,5 @@
-//! Every broadcast of a constant with every operation that takes one, in both formats and on both
-//! engines, against results that are computed here from the sizes alone.
+//! Tests every broadcast of a constant, in every operation that takes one. They run both formats on
+//! both engines. The expected results are computed here from the sizes alone.
 
 use crate::bake::front::fixtures::{self, ModelFolder};
 use crate::baked::library;
@@ -15,12 +15,12 @@ use crate::observe::profile::Phases;
 use crate::ops::random::Random;
 use crate::registry::EngineKind;
 
-/// An operation with a constant.
+/// An operation of which one operand is a constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Of {
     Add,
     Sub,
-    /// The constant comes first.
+    /// Subtraction with the constant as the first operand: c − x.
     SubFrom,
     Mul,
     Div,
@@ -42,14 +42,15 @@ impl Of {
     }
 }
 
-/// A constant with its sizes in the model.
+/// A constant of random numbers, with its sizes in the model.
 struct RandomConstant {
     dims: Vec<usize>,
     numbers: Vec<f32>,
 }
 
 impl RandomConstant {
-    /// The number for an element of a value, whose sizes begin with the number of records.
+    /// Returns the constant's number for an element of the tensor. `element` has the index along
+    /// each axis, the record's first.
     fn at(&self, element: &[usize]) -> f64 {
         let ahead = element.len() - self.dims.len();
         let index = self
@@ -61,20 +62,22 @@ impl RandomConstant {
     }
 }
 
-/// A chain of operations with constants. A tanh before each keeps passes from joining them.
+/// A chain of operations with constants. A tanh before each operation keeps the optimizer from
+/// joining the operations.
 struct RandomChain {
-    /// The sizes of the value, the number of records first.
+    /// The sizes of the chain's tensor, the number of records first.
     dims: Vec<usize>,
     of: Of,
     constants: Vec<RandomConstant>,
 }
 
 impl RandomChain {
-    /// A constant for every subset of the axes, with sizes of 1 in front and without.
+    /// Makes a chain with a constant for every subset of the axes, with sizes of 1 in front and
+    /// without.
     fn new(dims: &[usize], of: Of, random: &mut Random) -> RandomChain {
         let rank = dims.len();
         let mut constant = |dims: Vec<usize>| {
-            // Away from zero, because values are divided by them.
+            // Numbers far from 0, because tensors are divided by them.
             let numbers = (0..dims.iter().product())
                 .map(|_| 1.25 + 0.75 * random.float())
                 .collect();
@@ -82,7 +85,7 @@ impl RandomChain {
         };
         let mut constants = Vec::new();
         if of == Of::BatchNorm {
-            // A number for each channel.
+            // A constant with one number for each channel.
             constants.push(constant(
                 (1..rank)
                     .map(|a| if a == 1 { dims[1] } else { 1 })
@@ -113,7 +116,7 @@ impl RandomChain {
         }
     }
 
-    /// The result for a record.
+    /// Returns the expected result of the chain for one record.
     fn expected(&self, record: &[f32]) -> Vec<f64> {
         let element = |mut i: usize| {
             let mut at = vec![0; self.dims.len()];
@@ -131,7 +134,7 @@ impl RandomChain {
         record.iter().enumerate().map(value).collect()
     }
 
-    /// The bytes of an ONNX model.
+    /// Returns the chain as the bytes of an ONNX model.
     fn onnx(&self) -> Vec<u8> {
         use protobuf::{float_tensor, ints, message, text};
         let (mut graph, mut value) = (Vec::new(), "x".to_string());
@@ -162,7 +165,7 @@ impl RandomChain {
                 let channels = self.dims[1];
                 graph.extend(float_tensor(&constant, &[channels], &c.numbers));
                 graph.extend(float_tensor("zeros", &[channels], &vec![0.0; channels]));
-                // Together with the epsilon of 1e-5 the variance is 1.
+                // The variance plus the epsilon of 1e-5 is 1.
                 graph.extend(float_tensor(
                     "ones",
                     &[channels],
@@ -189,10 +192,10 @@ impl RandomChain {
         [ints(1, 8), message(8, &ints(2, 15)), message(7, &graph)].concat()
     }
 
-    /// The bytes of a TensorFlow Lite model.
+    /// Returns the chain as the bytes of a TensorFlow Lite model.
     fn tflite(&self) -> Vec<u8> {
         use flatbuffer::Field::{Bytes, Int, Ints, None, Table, Tables, Text};
-        // TANH, and the operation.
+        // The codes of TANH and of the chain's operation.
         let code = match self.of {
             Of::Add => 0,
             Of::Sub | Of::SubFrom => 41,
@@ -245,7 +248,7 @@ impl RandomChain {
     }
 }
 
-/// Just enough of Protocol Buffers.
+/// Writes just enough of Protocol Buffers for these models.
 mod protobuf {
     fn varint(mut n: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -274,7 +277,7 @@ mod protobuf {
         message(field, text.as_bytes())
     }
 
-    /// An initialiser of a graph.
+    /// Encodes an initializer: a constant tensor of an ONNX graph.
     pub(super) fn float_tensor(name: &str, dims: &[usize], numbers: &[f32]) -> Vec<u8> {
         let sizes: Vec<u8> = dims.iter().flat_map(|&d| ints(1, d as u64)).collect();
         let raw: Vec<u8> = numbers.iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -285,7 +288,7 @@ mod protobuf {
     }
 }
 
-/// Just enough of FlatBuffers: every field of a table takes four bytes.
+/// Writes just enough of FlatBuffers for these models. Every field of a table takes four bytes.
 mod flatbuffer {
     pub(super) enum Field {
         None,
@@ -304,7 +307,7 @@ mod flatbuffer {
         out
     }
 
-    /// Appends the content of a field, and writes the offset to it into the field.
+    /// Appends the content of a table's field to `out`, and writes its offset into the field.
     fn refer(out: &mut Vec<u8>, slot: usize, field: &Field) {
         out.resize(out.len().next_multiple_of(4), 0);
         let at = match field {
@@ -344,7 +347,7 @@ mod flatbuffer {
         at
     }
 
-    /// A table behind the list of its fields.
+    /// Appends a table behind its vtable, the list of its fields' offsets.
     fn table(out: &mut Vec<u8>, fields: &[Field]) -> usize {
         let (size, list) = (4 + 4 * fields.len(), out.len());
         out.extend(((4 + 2 * fields.len()) as u16).to_le_bytes());
@@ -371,7 +374,7 @@ mod flatbuffer {
     }
 }
 
-/// The scores that an engine computes for records.
+/// Returns the scores that an engine computes for some records.
 fn scores(engine: &mut dyn Engine, records: &[Vec<f32>]) -> Vec<Vec<f32>> {
     records
         .iter()
@@ -384,7 +387,7 @@ fn scores(engine: &mut dyn Engine, records: &[Vec<f32>]) -> Vec<Vec<f32>> {
         .collect()
 }
 
-/// Runs `check` on the network of every chain in both formats.
+/// Builds the network of every chain in both formats, and runs `check` on each.
 fn chains(mut check: impl FnMut(&str, Network, Tensors, &RandomChain)) {
     let mut random = Random::new(33);
     let mut count = 0;
@@ -412,7 +415,8 @@ fn chains(mut check: impl FnMut(&str, Network, Tensors, &RandomChain)) {
                     chain.tflite()
                 };
                 std::fs::write(&path, model).unwrap();
-                // One output alone would need a statement of its meaning.
+                // For a single output the meaning must be stated, so a JSON beside the model states
+                // it.
                 let meaning = "{\"output\": {\"kind\": \"values\"}}";
                 std::fs::write(folder.path.join("net.json"), meaning).unwrap();
                 let read =

@@ -1,16 +1,17 @@
-//! The arrays of one layer: weights, biases, scales and slopes, from the matrices that it names.
+//! Reads the arrays of one layer (weights, biases, scales, slopes) from the matrix files that it
+//! names.
 
 use super::FileArray;
 use super::members::MemberReader;
 use crate::bake::matrix::{self, MatrixSize};
 use crate::ir::graph::Role;
 
-/// The end of a message on a row where a column is expected, or the reverse.
+/// The end of a message about a matrix whose transpose would have the expected size.
 const TRANSPOSED: &str = " (it would fit transposed)";
 
 impl MemberReader<'_, '_, '_> {
-    /// Reads the matrix whose file member `key` names. After a mistake the array has no numbers,
-    /// and its size only if that is known.
+    /// Reads the matrix file that the key `key` names. After a mistake the array has no numbers,
+    /// and has a size only if the size is known.
     fn matrix(&mut self, key: &str, role: Role) -> FileArray {
         let unknown = FileArray {
             role,
@@ -38,7 +39,7 @@ impl MemberReader<'_, '_, '_> {
         }
     }
 
-    /// Reads the matrix of member `key`, which must have one column.
+    /// Reads the matrix file that the key `key` names. It must have one column.
     pub(super) fn column(&mut self, key: &str, role: Role) -> FileArray {
         let array = self.matrix(key, role);
         match array.size {
@@ -55,8 +56,8 @@ impl MemberReader<'_, '_, '_> {
         }
     }
 
-    /// Reads weights, and a bias for each of their rows. Biases that are not `required` may be left
-    /// out and are zeros then.
+    /// Reads a layer's weights, and a bias for each row of the weights. If biases are not
+    /// `required` and are left out, they are zeros.
     pub(super) fn weights_and_biases(&mut self, required: bool) -> Vec<FileArray> {
         let weights = self.matrix("weights", Role::Weights);
         let outputs = weights.size.map(|size| size.rows);
@@ -79,8 +80,8 @@ impl MemberReader<'_, '_, '_> {
                 self.report("biases", message);
             }
         }
-        // The size comes from the weights even if the biases have another one. So the layers behind
-        // are checked against the weights.
+        // The number of biases is taken from the weights, even if the biases have another size. So
+        // later layers are checked against the weights.
         vec![
             weights,
             FileArray {
@@ -90,8 +91,8 @@ impl MemberReader<'_, '_, '_> {
         ]
     }
 
-    /// Reads factors and summands of a layer that names both or one of them. Missing factors are 1,
-    /// missing summands 0.
+    /// Reads the factors and summands of a layer that states both or one of them. Missing factors
+    /// are 1, and missing summands are 0.
     pub(super) fn scale(&mut self) -> Vec<FileArray> {
         let keys = ["scale", "offset"].map(|key| self.l.get(key).is_some());
         if keys == [false, false] {
@@ -116,8 +117,8 @@ impl MemberReader<'_, '_, '_> {
         vec![scale.unwrap_or(ones), offset.unwrap_or(zeros)]
     }
 
-    /// Batch normalization, (x − mean) / √(variance + ε) · scale + offset, as one factor and one
-    /// summand.
+    /// Reads a batch normalization, (x − mean) / √(variance + ε) · scale + offset. It becomes one
+    /// factor and one summand for each channel.
     pub(super) fn batch_norm(&mut self) -> Vec<FileArray> {
         let before = self.mistakes.lines.len();
         let epsilon = match self.l.get("epsilon") {

@@ -1,4 +1,4 @@
-//! One entry of `layers`: its name, its form and its inputs.
+//! Reads one entry of `layers` in a network JSON: its name, its form and its inputs.
 
 use super::form::{Form, layers};
 use super::members::MemberReader;
@@ -8,15 +8,16 @@ use crate::bake::json::{Json, Object, found};
 use crate::bake::matrix::Files;
 use std::path::Path;
 
-/// The layers in front of the one that is read.
+/// The layers that come before the layer being read.
 pub(super) struct Earlier<'e> {
     pub(super) layers: &'e [FileLayer],
     /// The number of layers at the beginning that cut the record into the network's named inputs.
+    /// They are not in the file.
     pub(super) inputs: usize,
 }
 
 impl Earlier<'_> {
-    /// Returns the index of the value with this name: 0 for the network's input, i + 1 for layer i.
+    /// Returns the index of the value named `name`: 0 for the network's input, i + 1 for layer i.
     fn value(&self, name: &str) -> Option<usize> {
         match name == INPUT && self.inputs == 0 {
             true => Some(0),
@@ -29,7 +30,7 @@ impl Earlier<'_> {
     }
 }
 
-/// Reads the layer behind `earlier`. `last` is true where a softmax may stand.
+/// Reads the layer that follows `earlier`. `last` is true if the layer may be a softmax.
 pub(super) fn read(
     value: &Json,
     file: &str,
@@ -94,7 +95,7 @@ pub(super) fn read(
     layer
 }
 
-/// Reports a name that no layer or input can have.
+/// Reports a name that no layer or input may have.
 pub(super) fn check_name(o: &Object<'_>, name: &str, mistakes: &mut Mistakes) {
     if name.is_empty() || name.contains(|c: char| c.is_control()) {
         mistakes.add(
@@ -109,8 +110,8 @@ pub(super) fn check_name(o: &Object<'_>, name: &str, mistakes: &mut Mistakes) {
     }
 }
 
-/// Returns the indices of the values that a layer reads: those that it names, or the value of the
-/// layer before. `None` after a mistake.
+/// Returns the indices of the values that a layer reads. A layer that names no input reads the
+/// layer before it. `None` after a mistake.
 fn inputs(
     l: &Object<'_>,
     form: Form,

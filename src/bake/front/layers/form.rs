@@ -1,11 +1,11 @@
-//! The layers of a network JSON by name, with the keys that each may have.
+//! The layers that a network JSON can have, by name, with the keys that each may have.
 
 use crate::bake::front::functions::FUNCTIONS;
 use crate::ir::op::{Activation, Arithmetic, Pool};
 use std::ops::RangeInclusive;
 
-/// The form of a layer, which decides its keys and its number of inputs. Layers that differ in
-/// parameters only share a form.
+/// The form of a layer. It decides which keys and how many inputs the layer has. Layers that differ
+/// only in parameters share a form.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Form {
     Affine,
@@ -59,7 +59,7 @@ const LAYERS: [(&str, Form); 25] = [
     ("PadLayer", Form::Pad),
 ];
 
-/// Lists the layers that a network JSON can have, by name.
+/// Lists all layers that a network JSON can have, with their names.
 pub(super) fn layers() -> impl Iterator<Item = (&'static str, Form)> {
     let functions = FUNCTIONS
         .iter()
@@ -68,7 +68,7 @@ pub(super) fn layers() -> impl Iterator<Item = (&'static str, Form)> {
 }
 
 impl Form {
-    /// The keys that a layer may have besides `layer`, `name` and `input` or `inputs`.
+    /// Returns the keys that a layer may have besides `layer`, `name` and `input` or `inputs`.
     pub(super) fn keys(self) -> &'static [&'static str] {
         match self {
             Form::Affine => &["weights", "biases"],
@@ -105,7 +105,7 @@ impl Form {
         }
     }
 
-    /// The least and the largest number of inputs.
+    /// Returns the least and the largest number of inputs of a layer.
     pub(super) fn inputs(self) -> RangeInclusive<usize> {
         match self {
             Form::Combine(_) => 2..=2,

@@ -1,5 +1,5 @@
-//! The pass from the layers of a file to a draft: it infers the shape of each value and adds the
-//! nodes.
+//! Converts the layers of a network JSON to a draft in one pass. The pass infers the shape of each
+//! value and adds the nodes.
 
 use super::{FileArray, FileLayer, LayerKind, bounded};
 use crate::bake::Mistakes;
@@ -8,17 +8,18 @@ use crate::ir::graph::Shape;
 use crate::ir::network::FinalActivation;
 use crate::ir::op::{Axis, Op, Window};
 
-/// The draft that is made of the layers, and the value of each layer.
+/// The draft that is made from a network JSON's layers, with the draft's value for each layer.
 pub(super) struct Lowered {
     draft: Draft,
-    /// The draft's value for the network's input and for each layer's output; `None` where its
-    /// shape is not known.
+    /// The index of the draft's value for the network's input, then for each layer's output. `None`
+    /// if the value's shape is not known.
     values: Vec<Option<usize>>,
 }
 
-/// Adds a node for each layer. Behind a mistake a value is assumed where its shape is known all the
-/// same, so that mistakes in later layers are found too. The final function `last` is no node.
-/// Moves the numbers out of the layers' arrays.
+/// Adds a node to the draft for each layer. If a layer has a mistake but its shape is known, a
+/// value of that shape is assumed, so that mistakes in later layers are found too.
+///
+/// The final function `last` becomes no node. The numbers are moved out of the layers' arrays.
 pub(super) fn lower(
     file: &str,
     layers: &mut [FileLayer],
@@ -28,7 +29,8 @@ pub(super) fn lower(
 ) -> Lowered {
     let mut draft = Draft::new(input.unwrap_or_default());
     let mut values = vec![input.map(|_| 0)];
-    // For each value the layer that gave it its shape, counted from 1; 0 is the input.
+    // For each value, the layer that determined its shape, counted from 1. 0 stands for the
+    // network's input.
     let mut shaped_by = vec![0];
     let left_out = matches!(last, Some(FinalActivation::Sigmoid | FinalActivation::Tanh));
     for i in 0..layers.len() - usize::from(left_out) {
@@ -66,8 +68,8 @@ pub(super) fn lower(
 }
 
 impl FileArray {
-    /// Makes the array of a node from this array of the file. `None` if its size is not known,
-    /// because of a mistake.
+    /// Makes a node's array from this array of the file. `None` if the size is not known because of
+    /// a mistake.
     fn complete(self) -> Option<Array> {
         let size = self.size?;
         Some(Array {
@@ -80,8 +82,8 @@ impl FileArray {
     }
 }
 
-/// Adds the node of a layer, and gives its value. `giver` is the layer that gave the first input
-/// its shape, for messages.
+/// Adds the node of a layer. Returns the index of its value. `giver` is the layer that determined
+/// the shape of the first input, for messages.
 fn push(
     draft: &mut Draft,
     name: &str,
@@ -134,7 +136,7 @@ fn push(
     bounded(draft.shape(value)).map(|_| value)
 }
 
-/// Returns the message, with a hint if `transposed` is true: weights of this size would fit
+/// Returns the message. If `transposed` is true, adds the hint that the weights would fit
 /// transposed.
 fn with_hint(message: String, transposed: bool) -> String {
     match transposed {
@@ -143,8 +145,8 @@ fn with_hint(message: String, transposed: bool) -> String {
     }
 }
 
-/// The shape that the value of a layer must have, where the layer itself has a mistake. `input` is
-/// the shape of the first input, `outputs` the number of rows of the weights.
+/// Returns the shape of the output of a layer that has a mistake, if it can be known. `input` is
+/// the shape of the first input. `outputs` is the number of rows of the weights.
 fn assumed(kind: LayerKind, input: Option<Shape>, outputs: Option<usize>) -> Option<Shape> {
     let shape = match kind {
         LayerKind::Op(Op::Affine) => Shape::vector(outputs?),
@@ -160,14 +162,14 @@ fn assumed(kind: LayerKind, input: Option<Shape>, outputs: Option<usize>) -> Opt
 }
 
 impl Lowered {
-    /// The shape of the network's input (0) or of the output of layer i (i + 1), if it is known.
+    /// Returns the shape of the network's input (0) or of layer i's output (i + 1), if it is known.
     pub(super) fn shape(&self, value: usize) -> Option<Shape> {
         let value = self.values.get(value).copied().flatten()?;
         Some(self.draft.shape(value))
     }
 
-    /// Returns the draft with the outputs `ends`, numbered as in [`Lowered::shape`]. Several
-    /// outputs are joined into one vector.
+    /// Returns the draft with the outputs `ends`, which are numbered as in [`Lowered::shape`].
+    /// Several outputs are joined into one vector.
     pub(super) fn finish(self, ends: &[usize]) -> Result<Draft, String> {
         let Lowered { mut draft, values } = self;
         let mut parts: Vec<usize> = ends.iter().filter_map(|&end| values[end]).collect();

@@ -1,4 +1,4 @@
-//! The members of one layer: its operation with windows, borders, axes and numbers.
+//! Reads the keys of one layer in a network JSON: window, border, axes, and numbers.
 
 use super::form::Form;
 use super::{FileArray, LayerKind, MOST_SIDE, shape};
@@ -16,17 +16,17 @@ const AXES: [(&str, Axis); 3] = [
     ("columns", Axis::X),
 ];
 
-/// Reads the members of one layer.
+/// Reads the keys of one layer in a network JSON.
 pub(super) struct MemberReader<'r, 'v, 'f> {
     pub(super) l: &'r Object<'v>,
-    /// The folder that paths count from.
+    /// The folder to which paths in the file are relative.
     pub(super) folder: &'r Path,
     pub(super) files: &'r mut Files<'f>,
     pub(super) mistakes: &'r mut Mistakes,
 }
 
 impl MemberReader<'_, '_, '_> {
-    /// The operation of the layer; `None` after a mistake.
+    /// Returns the operation of the layer. `None` after a mistake.
     pub(super) fn kind(&mut self, form: Form) -> Option<LayerKind> {
         let op = match form {
             Form::Affine => Op::Affine,
@@ -71,7 +71,7 @@ impl MemberReader<'_, '_, '_> {
         Some(LayerKind::Op(op))
     }
 
-    /// The arrays of the layer.
+    /// Reads the arrays of the layer, such as weights and biases.
     pub(super) fn arrays(&mut self, form: Form) -> Vec<FileArray> {
         match form {
             Form::Affine => self.weights_and_biases(true),
@@ -83,12 +83,12 @@ impl MemberReader<'_, '_, '_> {
         }
     }
 
-    /// Reports a mistake of member `key`.
+    /// Reports a mistake in the layer's key `key`.
     pub(super) fn report(&mut self, key: &str, message: impl Display) {
         self.mistakes.add(self.l.at(key), message);
     }
 
-    /// The element-wise function of a layer, with its parameters. `None` after a mistake.
+    /// Returns the element-wise function of a layer with its parameters. `None` after a mistake.
     fn activation(&mut self, form: Form) -> Option<Activation> {
         match form {
             Form::Activation(a) => Some(a),
@@ -195,7 +195,8 @@ impl MemberReader<'_, '_, '_> {
         axis
     }
 
-    /// A number in the range of f32; without a default the member is required.
+    /// Reads a number in the range of f32. If the layer lacks the key, returns `default`. Without a
+    /// default the key is required.
     fn float(&mut self, key: &str, default: Option<f32>) -> Option<Float> {
         if self.l.get(key).is_none() {
             if default.is_none() {
@@ -211,7 +212,8 @@ impl MemberReader<'_, '_, '_> {
         Some(Float::new(x))
     }
 
-    /// Whole numbers from `least` to [`MOST_SIDE`]: one number, or a list of one of the `lengths`.
+    /// Reads whole numbers from `least` to [`MOST_SIDE`]. The key has one number, or a list with
+    /// one of the `lengths`.
     fn counts(
         &mut self,
         key: &str,
@@ -233,7 +235,8 @@ impl MemberReader<'_, '_, '_> {
         Some(list)
     }
 
-    /// Height and width; without a default the member is required.
+    /// Reads a height and a width. If the layer lacks the key, returns `default`. Without a default
+    /// the key is required.
     fn pair(&mut self, key: &str, default: Option<(usize, usize)>) -> Option<(usize, usize)> {
         if self.l.get(key).is_none() {
             if default.is_none() {
@@ -248,7 +251,7 @@ impl MemberReader<'_, '_, '_> {
         }
     }
 
-    /// `pad`: one number, [rows, columns], or [top, left, bottom, right].
+    /// Reads the key `pad`: one number, [rows, columns], or [top, left, bottom, right].
     fn border(&mut self) -> Option<Border> {
         if self.l.get("pad").is_none() {
             return Some(Border::default());
@@ -268,8 +271,8 @@ impl MemberReader<'_, '_, '_> {
         })
     }
 
-    /// The window of a convolution or pooling. The default stride is the window's size where
-    /// windows stand `side_by_side`, else 1.
+    /// Reads the window of a convolution or pooling. If `side_by_side` is true, the default stride
+    /// is the size of the window. Otherwise it is 1.
     fn window(&mut self, side_by_side: bool) -> Option<Window> {
         let size = self.pair("kernel", None);
         let step = size.filter(|_| side_by_side).unwrap_or((1, 1));

@@ -1,8 +1,7 @@
-//! The layers of a network JSON.
+//! Reads the layers of a network JSON.
 //!
-//! Every layer is read on its own first. Then one pass from the input to the outputs infers the
-//! shapes and builds the draft. A layer that cannot be read causes no mistakes in the layers behind
-//! it.
+//! First each layer is read on its own. Then one pass from the input to the outputs infers the
+//! shapes and builds the draft. A layer that cannot be read causes no mistakes in later layers.
 
 mod arrays;
 mod entry;
@@ -23,28 +22,29 @@ use std::path::Path;
 /// The name by which layers refer to the network's only input.
 const INPUT: &str = "input";
 
-/// The largest side of an image, and the largest parameter of a window.
+/// The most rows or columns of an image, and the largest parameter of a window.
 const MOST_SIDE: usize = 1 << 16;
 
-/// The operation of a layer, as far as it is known without the shapes around it.
+/// The operation of a layer, as far as it is known before shapes are inferred.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum LayerKind {
-    /// A node of this operation.
+    /// The layer becomes a node with this operation.
     Op(Op),
     Convolution {
         window: Window,
-        /// `None` in a depthwise convolution: one group for each channel of the input.
+        /// The number of groups. `None` for a depthwise convolution, which has one group for each
+        /// input channel.
         groups: Option<usize>,
     },
-    /// A pooling whose window is the whole image.
+    /// A pooling layer whose window is the whole image.
     GlobalPool(Pool),
     Flatten,
-    /// The end of a classifier. It gives the output its meaning and becomes no node.
+    /// A final softmax. It states the meaning of the output and becomes no node.
     Softmax,
 }
 
 impl LayerKind {
-    /// True if the output always has the shape of the input.
+    /// True if the layer's output always has the shape of its input.
     fn keeps_shape(self) -> bool {
         matches!(
             self,
@@ -52,7 +52,7 @@ impl LayerKind {
         )
     }
 
-    /// True for layers with a matrix of weights.
+    /// True for layers that have a matrix of weights.
     fn has_weights(self) -> bool {
         matches!(
             self,
@@ -61,12 +61,12 @@ impl LayerKind {
     }
 }
 
-/// An array of a layer, as the file gives it.
+/// An array of a layer (weights, biases and the like), as the file states it.
 struct FileArray {
     role: Role,
-    /// The rows and columns. `None` after a mistake.
+    /// The rows and columns of the array. `None` after a mistake.
     size: Option<MatrixSize>,
-    /// The elements, row-major. Empty after a mistake.
+    /// The elements of the array, row-major. Empty after a mistake.
     numbers: Vec<f64>,
 }
 
@@ -81,27 +81,28 @@ impl FileArray {
     }
 }
 
-/// A layer of the file, before shapes are known.
+/// A layer as the file states it, before shapes are inferred.
 struct FileLayer {
-    /// Its name in messages: `layers[2]`, or `layers[2] (name)`.
+    /// The layer's name in messages, such as `layers[2]` or `layers[2] (name)`.
     shown: String,
-    /// The name of its node, by which other layers refer to it: its own name, or `layers[2]`.
+    /// The name of the layer's node, by which other layers refer to the layer. Without a name it is
+    /// `layers[2]` or the like.
     name: String,
     /// The layer's operation. `None` after a mistake.
     kind: Option<LayerKind>,
-    /// The values that the layer reads: 0 is the network's input, i + 1 the output of layer i.
-    /// `None` after a mistake.
+    /// The indices of the values that the layer reads. Index 0 is the network's input, and i + 1 is
+    /// the output of layer i. `None` after a mistake.
     inputs: Option<Vec<usize>>,
     arrays: Vec<FileArray>,
 }
 
 impl FileLayer {
-    /// Returns the size of the first array, which is the weights in layers that have some.
+    /// Returns the size of the layer's first array. In a layer with weights, that is the weights.
     fn weights_size(&self) -> Option<MatrixSize> {
         self.arrays.first()?.size
     }
 
-    /// Returns the value that the layer reads. `None` if it reads several.
+    /// Returns the index of the value that the layer reads. `None` if it reads several.
     fn only_input(&self) -> Option<usize> {
         match self.inputs.as_deref() {
             Some(&[input]) => Some(input),
@@ -109,8 +110,9 @@ impl FileLayer {
         }
     }
 
-    /// Returns the final function that this layer is, if it is the last layer. ReLU is none,
-    /// because it does not saturate as a sigmoid does, so classes can be taken behind it.
+    /// Returns the function that this layer computes, if it can be the network's final function. A
+    /// ReLU is not one. It does not saturate as a sigmoid does, so classes can be taken from its
+    /// result.
     fn final_activation(&self) -> Option<FinalActivation> {
         self.only_input()?;
         match self.kind? {
@@ -122,25 +124,25 @@ impl FileLayer {
     }
 }
 
-/// The layers of a network JSON as a draft. Fields are `None` after a mistake.
+/// The layers of a network JSON, converted to a draft. Fields are `None` after a mistake.
 pub(super) struct Layers {
     pub(super) draft: Option<Draft>,
-    /// The named inputs, where there are several; they stand one behind the other in a record.
+    /// The named inputs if there are several. A record has them one behind the other.
     pub(super) inputs: Vec<graph::Value>,
-    /// The named outputs, where there are several.
+    /// The named outputs if there are several. Else empty.
     pub(super) outputs: Vec<graph::Value>,
-    /// The shape of a record.
+    /// The shape of one record.
     pub(super) input_shape: Option<Shape>,
     /// The shape of all outputs together.
     pub(super) output_shape: Option<Shape>,
-    /// The last layer, where it belongs to the meaning of the output. Classes are the arg-max of
-    /// the values before it, because a sigmoid saturates in f32.
+    /// The last layer, if it is a final function. Classes are the arg-max of the values in front of
+    /// it, because a sigmoid saturates in f32.
     pub(super) last: Option<FinalActivation>,
 }
 
 impl Layers {
-    /// Reads the layers of network `o`. `image` is the shape of a record, where the file states
-    /// one.
+    /// Reads the layers of the network JSON `o`. `image` is the shape of a record, if the file
+    /// states it.
     pub(super) fn read(
         o: &Object<'_>,
         image: Option<Shape>,
@@ -211,7 +213,8 @@ impl Layers {
     }
 }
 
-/// Reads each layer. The result begins with the layers that cut the record into the named inputs.
+/// Reads each layer of a network JSON. The result begins with layers that cut the record into the
+/// network's named inputs.
 fn read_layers(
     o: &Object<'_>,
     list: &[Json],
@@ -230,7 +233,8 @@ fn read_layers(
         };
         let last = several || i + 1 == list.len();
         let mut layer = entry::read(value, o.place(), &earlier, last, folder, files, mistakes);
-        // A softmax among several outputs is a node, because `last` can state one function only.
+        // With several outputs a softmax becomes a node, because `last` can state only one
+        // function.
         if layer.kind == Some(LayerKind::Softmax) && several {
             layer.kind = Some(LayerKind::Op(Op::Softmax(SoftmaxOf::Linear)));
         }
@@ -239,7 +243,7 @@ fn read_layers(
     layers
 }
 
-/// Returns the list `layers`, and checks that `size` is its length.
+/// Returns the list `layers` of a network JSON, and checks that `size` is its length.
 fn list_of_layers<'v>(o: &Object<'v>, mistakes: &mut Mistakes) -> &'v [Json] {
     o.require("layers", mistakes);
     let list = o.list("layers", mistakes).map_or(&[][..], |l| l);
@@ -259,7 +263,7 @@ fn list_of_layers<'v>(o: &Object<'v>, mistakes: &mut Mistakes) -> &'v [Json] {
     list
 }
 
-/// Reports a network without weights.
+/// Reports a network in which no layer has weights.
 fn check_weights(file: &str, layers: &[FileLayer], mistakes: &mut Mistakes) {
     let has_weights = |l: &FileLayer| l.kind.is_none_or(LayerKind::has_weights);
     if !layers.iter().any(has_weights) {
@@ -270,7 +274,7 @@ fn check_weights(file: &str, layers: &[FileLayer], mistakes: &mut Mistakes) {
     }
 }
 
-/// Reads `inputs`, the network's inputs by name. Empty if the file has no such list.
+/// Reads the key `inputs`, the network's named inputs. Empty if the file has no such list.
 fn named_inputs(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<graph::Value> {
     let Some(list) = o.list("inputs", mistakes) else {
         return Vec::new();
@@ -319,13 +323,13 @@ fn named_inputs(o: &Object<'_>, mistakes: &mut Mistakes) -> Vec<graph::Value> {
     inputs
 }
 
-/// The number of values of all inputs together.
+/// Returns the number of values of all inputs together, the length of a record.
 fn total(inputs: &[graph::Value]) -> usize {
     inputs.iter().map(|i| i.shape.len()).sum()
 }
 
-/// Layers that cut the record into the named inputs. Each input is a slice of the record, and that
-/// of an image is also reshaped.
+/// Makes the layers that cut the record into the named inputs. Each input is a slice of the record.
+/// A slice that is an image is also reshaped.
 fn input_parts(inputs: &[graph::Value]) -> Vec<FileLayer> {
     let (mut layers, mut first) = (Vec::new(), 0);
     for (i, graph::Value { name, shape }) in inputs.iter().enumerate() {
@@ -356,7 +360,7 @@ fn input_parts(inputs: &[graph::Value]) -> Vec<FileLayer> {
     layers
 }
 
-/// Reads `outputs`, and returns the indices of the layers that it names.
+/// Reads the key `outputs`. Returns the indices of the layers that it names.
 fn named_outputs(o: &Object<'_>, layers: &[FileLayer], mistakes: &mut Mistakes) -> Vec<usize> {
     let Some(names) = o.texts("outputs", mistakes) else {
         return Vec::new();
@@ -385,7 +389,7 @@ fn named_outputs(o: &Object<'_>, layers: &[FileLayer], mistakes: &mut Mistakes) 
     outputs
 }
 
-/// Reads `shape`: [channels, height, width], or the length of a vector.
+/// Reads the key `shape`: [channels, height, width], or the length of a vector.
 pub(super) fn shape(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<Shape> {
     let list = o.counts("shape", mistakes)?;
     let shape = match list[..] {
@@ -405,7 +409,7 @@ pub(super) fn shape(o: &Object<'_>, mistakes: &mut Mistakes) -> Option<Shape> {
         .ok()
 }
 
-/// Refuses shapes that are empty, or too large for the arithmetic on sizes.
+/// Returns an error for a shape that is empty, or too large for the arithmetic on sizes.
 fn bounded(shape: Shape) -> Result<Shape, String> {
     let Shape { c, h, w } = shape;
     if h > MOST_SIDE || w > MOST_SIDE {
@@ -419,10 +423,10 @@ fn bounded(shape: Shape) -> Result<Shape, String> {
     }
 }
 
-/// The length of a record where the file states no shape: the number of columns of the first affine
-/// layer behind the input.
+/// Returns the length of a record if the file states no shape. That is the number of columns of the
+/// first affine layer behind the input.
 fn width(layers: &[FileLayer]) -> Option<usize> {
-    // For each value, true if it has the shape of the input.
+    // For each value, true if it has the shape of the network's input.
     let mut like_input = vec![true];
     for layer in layers {
         let reads = layer
@@ -437,7 +441,8 @@ fn width(layers: &[FileLayer]) -> Option<usize> {
     None
 }
 
-/// Reports that the first layer that depends on the shape of the input cannot do without it.
+/// Reports the first layer that depends on the shape of the network's input, which the file does
+/// not state.
 fn report_missing_shape(file: &str, layers: &[FileLayer], mistakes: &mut Mistakes) {
     let depends = |l: &&FileLayer| !l.kind.is_some_and(LayerKind::keeps_shape);
     if let Some(layer) = layers.iter().find(depends) {
@@ -449,8 +454,8 @@ fn report_missing_shape(file: &str, layers: &[FileLayer], mistakes: &mut Mistake
     }
 }
 
-/// Reports inputs and layers whose value no layer reads and that are no output. `outputs` are the
-/// values of the named outputs. If it is `None`, the last layer is the output.
+/// Reports inputs and layers whose value no layer reads and that are no output. `outputs` has the
+/// indices of the named outputs' values. If it is `None`, the last layer is the output.
 fn report_unread(
     file: &str,
     layers: &[FileLayer],

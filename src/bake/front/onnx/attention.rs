@@ -1,4 +1,4 @@
-//! The operations `Attention` and `RotaryEmbedding`, made of operations of the graph.
+//! The ONNX operations `Attention` and `RotaryEmbedding`, built from simpler operations.
 
 use super::node::{OnnxNode, live};
 use super::ops::NodeOutputs;
@@ -11,7 +11,7 @@ use crate::bake::front::fold;
 use crate::bake::front::operations;
 use crate::bake::front::value::{Live, ModelValue};
 
-/// Returns an integer attribute as a count, 0 if it is left out or negative.
+/// Returns an integer attribute as a count. It is 0 if the attribute is missing or negative.
 fn count(node: &OnnxNode<'_>, name: &str) -> usize {
     usize::try_from(node.int(name, 0)).unwrap_or(0)
 }
@@ -65,11 +65,11 @@ pub(super) fn attention(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(all.map(ModelValue::Live).to_vec())
 }
 
-/// `RotaryEmbedding`: rotates pairs of numbers by an angle that depends on their place in the
+/// `RotaryEmbedding`: rotates pairs of numbers by an angle that depends on their position in the
 /// sequence.
 pub(super) fn rotary(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, name) = (live(node, 0)?, &node.name);
-    // The rotation is computed with the axes [batch, place, head, number].
+    // The rotation works on the axes [batch, place, head, number].
     let (heads, four) = (count(node, "num_heads"), x.rank() == 4);
     let at = usize::from(x.records.is_none());
     if x.records.is_some_and(|r| r != 0) || !(3..=4).contains(&x.rank()) {
@@ -107,7 +107,7 @@ pub(super) fn rotary(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
                 if node.input(3).is_some() {
                     return Err(format!("position_ids: expected {what} that are constants"));
                 }
-                // All heads share the angles of a place, so the axis of the heads has size 1.
+                // All heads share the angles of a place, so the heads axis gets size 1.
                 let at = x.rank() as i64 - 1;
                 let x = operations::squeezed("Unsqueeze", x, Some(&[at]))?;
                 return Ok(ModelValue::Live(x));
@@ -137,7 +137,7 @@ pub(super) fn rotary(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
     }
 }
 
-/// A value or constant as an operand.
+/// Returns a constant, or a tensor computed from the record, as an operand.
 fn of(value: &ModelValue) -> Result<Operand<'_>, String> {
     match value {
         ModelValue::Live(x) => Ok(Operand::Live(x)),

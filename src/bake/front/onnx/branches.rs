@@ -1,6 +1,6 @@
-//! The operation `If`. A condition that is known at build time chooses one of the two graphs. Else
-//! both are computed, and the condition chooses between their outputs. That is the same, because
-//! nodes only compute.
+//! ONNX's operation `If`. A condition that is known at build time selects one of the two graphs.
+//! Otherwise both graphs are computed, and the condition selects between their outputs. The result
+//! is the same, because nodes have no side effects.
 
 use super::file::NodeRest;
 use super::node::OnnxNode;
@@ -10,7 +10,7 @@ use crate::bake::front::elementwise::{self, Operand};
 use crate::bake::front::value::{Live, ModelValue};
 
 impl<'m> Lowering<'m, '_, '_> {
-    /// Computes the outputs of `If`; `None` after a mistake.
+    /// Computes the outputs of an `If` node. `None` after a mistake.
     pub(super) fn choice(
         &mut self,
         node: &OnnxNode<'m>,
@@ -75,8 +75,8 @@ impl<'m> Lowering<'m, '_, '_> {
         Some(outputs.into_iter().map(ModelValue::Live).collect())
     }
 
-    /// Computes the outputs of a graph in an attribute, which may read the tensors around it. Its
-    /// own names are unknown outside of it.
+    /// Computes the outputs of a graph in an attribute of `If`. This graph may read tensors of the
+    /// graph around it. Its own names are not visible outside.
     fn branch(
         &mut self,
         node: &OnnxNode<'m>,
@@ -117,7 +117,8 @@ impl<'m> Lowering<'m, '_, '_> {
         self.nodes(part, wanted(), mistakes);
         let value = |name| self.known.get(name).cloned().unwrap_or(ModelValue::Unknown);
         let outputs = wanted().map(value).collect();
-        // In reverse, the first entry of a name comes last. Only it has the tensor that was hidden.
+        // In reverse, a name's first entry comes last. Only that entry has the tensor that the
+        // branch hid.
         for (name, value) in hidden.into_iter().rev() {
             match value {
                 Some(value) => self.known.insert(name, value),
@@ -128,7 +129,8 @@ impl<'m> Lowering<'m, '_, '_> {
     }
 }
 
-/// A branch's output as an operand. `None` for classes and after a mistake.
+/// Returns a branch's output as an operand. `None` for a class, and for an output that is unknown
+/// after a mistake.
 fn operand(value: &ModelValue) -> Option<Operand<'_>> {
     match value {
         ModelValue::Live(live) => Some(Operand::Live(live)),

@@ -1,5 +1,5 @@
-//! The operations of `ai.onnx.ml`: linear models, and those that scikit-learn's converter puts
-//! around networks.
+//! The operations of ONNX's machine learning set `ai.onnx.ml`: linear models, and the operations
+//! that scikit-learn's converter puts around networks.
 
 use super::node::{OnnxNode, live};
 use super::ops::NodeOutputs;
@@ -10,8 +10,8 @@ use crate::bake::front::value::{Class, Live, ModelValue, axes, shape_of};
 use crate::ir::op::{Activation, Arithmetic, Axis, Op, SoftmaxOf};
 use std::rc::Rc;
 
-/// Finds the outputs of a node with at least one input that is computed from the record. Most of
-/// them become nodes of the draft.
+/// Computes the outputs of a node of the set `ai.onnx.ml`. At least one input of the node is
+/// computed from the record.
 pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     match node.op() {
         "Scaler" => scaler(b, node).map(|l| vec![ModelValue::Live(l)]),
@@ -29,7 +29,7 @@ pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     }
 }
 
-/// Input 0, which must be a vector [N, C], or a number [N].
+/// Returns input 0 of the node, which must be a vector [N, C] or a number [N], as floats.
 fn vector(node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     match x.dims.len() {
@@ -61,7 +61,7 @@ fn scaler(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     b.scale(&node.name, &x, &scale, &summands)
 }
 
-/// `Normalizer`: division by the sum, for values that are never below 0.
+/// `Normalizer`: divides elements that are never negative by their sum (L1 norm).
 fn normalizer(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = vector(node)?;
     let norm = node.text("norm", "MAX");
@@ -84,7 +84,7 @@ fn normalizer(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     divided(b, node, &x, &sum)
 }
 
-/// Divides a vector by one number.
+/// Divides a vector by one number that is computed from the record.
 fn divided(b: &mut Builder, node: &OnnxNode<'_>, x: &Live, by: &Live) -> Result<Live, String> {
     let row = shape_of(1, 1, x.len());
     let from = b.shaped(&node.name, x.value, row)?;
@@ -97,7 +97,7 @@ fn divided(b: &mut Builder, node: &OnnxNode<'_>, x: &Live, by: &Live) -> Result<
     Ok(x.with_value(value))
 }
 
-/// True if a value is probabilities whose sum is 1.
+/// Returns true if a value is known to be probabilities whose sum is 1.
 fn sums_to_one(b: &Builder, value: usize) -> bool {
     let Some(node) = b.draft.producer(value) else {
         return false;
@@ -110,7 +110,8 @@ fn sums_to_one(b: &Builder, value: usize) -> bool {
     }
 }
 
-/// `ArrayFeatureExtractor`: columns of a value, or the names of classes by index.
+/// `ArrayFeatureExtractor`: selects columns of a tensor, or looks up the names of predicted
+/// classes.
 fn extract(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     if let (Some(ModelValue::Constant(labels)), Some(ModelValue::Class(class))) =
         (node.input(0), node.input(1))
@@ -127,7 +128,7 @@ fn extract(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     })])
 }
 
-/// Gives names to classes that are indices so far.
+/// Gives names to a predicted class that is known by its index only.
 pub(super) fn named(class: &Class, labels: &Rc<ConstantTensor>) -> Result<Class, String> {
     if class.labels.is_some() {
         return Err("expected class indices, found classes that have names already".into());
@@ -138,8 +139,8 @@ pub(super) fn named(class: &Class, labels: &Rc<ConstantTensor>) -> Result<Class,
     })
 }
 
-/// The class names in two attributes of a node, one of texts and one of integers. `None` if both
-/// are empty.
+/// Returns the class names that a node states in an attribute of texts or in one of integers.
+/// `None` if both attributes are empty.
 fn labels_of(node: &OnnxNode<'_>, texts: &str, ints: &str) -> Option<Rc<ConstantTensor>> {
     if let Some(texts) = node.texts(texts).filter(|t| !t.is_empty()) {
         return Some(Rc::new(ConstantTensor::texts(
@@ -154,7 +155,7 @@ fn labels_of(node: &OnnxNode<'_>, texts: &str, ints: &str) -> Option<Rc<Constant
     )))
 }
 
-/// `LabelEncoder`: other names for classes.
+/// `LabelEncoder`: replaces the names of the classes by other names.
 fn encode(node: &OnnxNode<'_>) -> NodeOutputs {
     let Some(ModelValue::Class(class)) = node.input(0) else {
         return Err(
@@ -176,7 +177,7 @@ fn encode(node: &OnnxNode<'_>) -> NodeOutputs {
     let Some(keys) = keys else {
         return Ok(vec![ModelValue::Class(named(class, &values)?)]);
     };
-    // The names that the classes have so far. Classes without names have their indices.
+    // The present names of the classes. Classes without names have their indices as names.
     let now = match &class.labels {
         Some(labels) => (**labels).clone(),
         None => ConstantTensor::ints(vec![keys.len()], (0..keys.len() as i64).collect()),
@@ -197,7 +198,7 @@ fn encode(node: &OnnxNode<'_>) -> NodeOutputs {
     })])
 }
 
-/// `ZipMap`: names for probabilities.
+/// `ZipMap`: attaches class names to probabilities.
 fn zip(node: &OnnxNode<'_>) -> NodeOutputs {
     let x = vector(node)?;
     let labels = labels_of(node, "classlabels_strings", "classlabels_int64s")
@@ -212,7 +213,8 @@ fn zip(node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(vec![ModelValue::Map(x, labels)])
 }
 
-/// The linear model of a node. `rows` is the number of outputs, where it is known.
+/// Reads the weights and biases of a linear model from a node. `rows` is the number of outputs, if
+/// it is known.
 fn linear(node: &OnnxNode<'_>, x: &Live, rows: Option<usize>) -> Result<Linear, String> {
     let weights = node.floats("coefficients").unwrap_or_default();
     let inputs = x.len();
@@ -237,14 +239,14 @@ fn linear(node: &OnnxNode<'_>, x: &Live, rows: Option<usize>) -> Result<Linear, 
     Ok(Linear { weights, biases })
 }
 
-/// A linear model with a row of weights for each output.
+/// A linear model. `weights` has a row for each output.
 struct Linear {
     weights: Vec<f64>,
     biases: Vec<f64>,
 }
 
 impl Linear {
-    /// True if the second of two rows is the negative of the first.
+    /// Returns true if the model has two rows and the second is the negative of the first.
     fn opposite(&self) -> bool {
         let (first, second) = self.weights.split_at(self.weights.len() / 2);
         match self.biases[..] {
@@ -253,7 +255,7 @@ impl Linear {
         }
     }
 
-    /// The scores of all classes. One row becomes two, of which the first is its negative.
+    /// Builds the scores of all classes. A model with one row gets its negative as a first row.
     fn scores(self, b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
         let Linear { weights, biases } = self;
         if let [bias] = biases[..] {
@@ -264,7 +266,7 @@ impl Linear {
         b.affine(name, x, weights, biases)
     }
 
-    /// The probabilities 1 − p and p of two classes, where p is the sigmoid of the last row's
+    /// Builds the probabilities 1 − p and p of two classes. p is the sigmoid of the last row's
     /// score.
     fn pair(&self, b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
         let last = self.biases.len() - 1;
@@ -281,15 +283,15 @@ impl Linear {
     }
 }
 
-/// `LinearClassifier`: the class, and scores or probabilities.
+/// `LinearClassifier`: returns the class, and the scores or probabilities of all classes.
 fn classifier(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let (x, name) = (vector(node)?, &node.name);
     let labels = labels_of(node, "classlabels_strings", "classlabels_ints")
         .ok_or("expected classlabels_strings or classlabels_ints, found nothing")?;
     let linear = linear(node, &x, None)?;
     let rows = linear.biases.len();
-    // Two classes have a single score if there is one row, or if one of two rows is the negative of
-    // the other.
+    // Two classes share a single score if there is one row, or if one of two rows is the negative
+    // of the other.
     let single = labels.len() == 2 && (rows == 1 || linear.opposite());
     if !single && labels.len() != rows {
         return Err(format!(
@@ -334,8 +336,8 @@ fn classifier(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     ])
 }
 
-/// `LinearRegressor`. Its results are marked as numbers, so that they are not taken for scores of
-/// classes.
+/// `LinearRegressor`. Its results are marked as numbers, so that the build does not take them for
+/// scores of classes.
 fn regressor(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = vector(node)?;
     let transform = node.text("post_transform", "NONE");

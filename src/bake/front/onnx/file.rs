@@ -1,5 +1,5 @@
-//! The file of a model, in protobuf: parsed by the crate `rten-onnx`, with the fields that the
-//! crate leaves out.
+//! Parses the protobuf file of an ONNX model. The crate `rten-onnx` reads most fields, and this
+//! module reads those that the crate leaves out.
 
 use rten_onnx::onnx::ModelProto;
 use rten_onnx::protobuf::{
@@ -27,10 +27,10 @@ impl OnnxModel {
     }
 }
 
-/// The largest depth of nested messages, which protobuf's own readers have too.
+/// The most nested messages that a file may have. Protobuf's own readers have the same limit.
 const DEPTH: usize = 100;
 
-/// The messages that hold other messages or packed numbers.
+/// The kinds of protobuf messages that contain other messages or packed numbers.
 #[derive(Clone, Copy)]
 enum Message {
     Model,
@@ -43,15 +43,15 @@ enum Message {
     TensorType,
     SequenceType,
     Shape,
-    /// A message that holds neither messages nor packed numbers.
+    /// A message that contains neither messages nor packed numbers.
     Plain,
 }
 
-/// The content of a field that states its length in bytes.
+/// The content of a protobuf field with a stated length in bytes.
 enum Content {
     Bytes,
     Message(Message),
-    /// Packed numbers of so many bytes each.
+    /// Packed numbers of a fixed size, which is given in bytes.
     Fixed(usize),
     Varints,
 }
@@ -80,8 +80,8 @@ impl Message {
     }
 }
 
-/// Checks the length of every field, and the depth of messages. `rten-onnx` checks neither: a wrong
-/// length makes it read on elsewhere, or without end, and deep messages overflow its stack.
+/// Checks the length of every field, and the depth of nested messages. `rten-onnx` checks neither.
+/// A wrong length makes it read elsewhere, or without end. Deep messages overflow its stack.
 fn check(bytes: &[u8], at: Range<usize>, message: Message, depth: usize) -> Result<(), String> {
     let Some(depth) = depth.checked_sub(1) else {
         return Err(format!(
@@ -123,7 +123,7 @@ fn check(bytes: &[u8], at: Range<usize>, message: Message, depth: usize) -> Resu
     Ok(())
 }
 
-/// True if the bytes are complete variable-length numbers.
+/// Returns true if the bytes consist of complete variable-length numbers.
 fn varints(bytes: &[u8]) -> bool {
     let mut at = 0;
     while at < bytes.len() {
@@ -135,14 +135,15 @@ fn varints(bytes: &[u8]) -> bool {
     true
 }
 
-/// A variable-length number at an index, and the index behind it.
+/// Decodes the variable-length number at the index `at`. Returns the number and the index behind
+/// it. `None` if it is incomplete or too long.
 fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut value = 0;
     for (i, &byte) in bytes.get(at..)?.iter().enumerate().take(10) {
         let bits = u64::from(byte & 0x7f);
         value |= bits << (7 * i);
         if byte < 0x80 {
-            // A number of 64 bits has one bit in its tenth byte.
+            // The tenth byte of a 64-bit number holds a single bit.
             return (i < 9 || bits < 2).then_some((value, at + i + 1));
         }
     }
@@ -153,7 +154,7 @@ fn varint(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
 #[derive(Default)]
 pub(super) struct Rest {
     pub(super) graph: GraphRest,
-    /// The number of the model's own functions.
+    /// The number of functions that the model defines itself.
     pub(super) functions: usize,
 }
 
@@ -162,7 +163,7 @@ pub(super) struct Rest {
 pub(super) struct GraphRest {
     pub(super) nodes: Vec<NodeRest>,
     pub(super) initializers: Vec<TensorRest>,
-    /// The number of sparse initialisers.
+    /// The number of sparse initializers in the graph.
     pub(super) sparse: usize,
 }
 
@@ -182,9 +183,9 @@ pub(super) struct AttributeRest {
 /// The fields of a tensor that `rten-onnx` leaves out.
 #[derive(Default, Clone)]
 pub(super) struct TensorRest {
-    /// The field `string_data` of the file.
+    /// The tensor's texts, from the field `string_data`.
     pub(super) texts: Vec<String>,
-    /// The field `uint64_data` of the file.
+    /// The tensor's unsigned integers, from the field `uint64_data`.
     pub(super) unsigned: Vec<u64>,
 }
 
@@ -296,7 +297,7 @@ impl DecodeMessage for TensorRest {
 mod tests {
     use super::*;
 
-    /// Encodes the tag and the length of a field with `length` bytes of content.
+    /// Encodes the tag and the stated length of a field whose content has `length` bytes.
     fn head(number: u8, mut length: usize) -> Vec<u8> {
         let mut bytes = vec![number << 3 | 2];
         while length > 0x7f {
@@ -307,7 +308,7 @@ mod tests {
         bytes
     }
 
-    /// Encodes a field: its tag, its length and this content.
+    /// Encodes a protobuf field: its tag, its length and its content.
     fn field(number: u8, content: &[u8]) -> Vec<u8> {
         [&head(number, content.len())[..], content].concat()
     }
@@ -318,7 +319,8 @@ mod tests {
 
     #[test]
     fn lengths_that_lie() {
-        // An unknown field whose length, as a signed number, goes back to its own beginning.
+        // An unknown field. Its length, read as a signed number, leads back to the field's own
+        // beginning.
         let back: Vec<u8> = [
             &[0xa2, 6][..],
             &[0xf4, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
@@ -332,13 +334,13 @@ mod tests {
             lie.replace("byte 12", "byte 14"),
             "in the graph, where it would go back to before it"
         );
-        // The field `producer_name`, with a stated length of 2^40 bytes.
+        // The field `producer_name`, whose stated length is 2^40 bytes.
         let name = [0x12, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20];
         assert!(
             error(&name).ends_with("a field of 1099511627776 bytes from byte 7 on, there are 0")
         );
-        // A tensor's numbers: floats that end within one, integers whose last one goes on behind
-        // them.
+        // Damaged numbers of a tensor: the field of floats ends inside a float, or the last integer
+        // continues behind the end of the field.
         let endless = [[0x80; 10].as_slice(), &[1]].concat();
         for numbers in [
             field(4, &[0; 7]),
@@ -364,7 +366,7 @@ mod tests {
     #[test]
     fn graphs_in_graphs() {
         let nested = |levels: usize| {
-            // Encodes in reverse, from the innermost graph out, because lengths come first.
+            // Encodes in reverse, from the innermost graph outwards, because lengths come first.
             let mut bytes = Vec::new();
             for number in [6, 5, 1].into_iter().cycle().take(3 * levels).chain([7]) {
                 let head = head(number, bytes.len());

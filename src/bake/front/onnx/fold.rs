@@ -1,4 +1,4 @@
-//! Computes nodes whose inputs are all constants, at build time.
+//! Computes ONNX nodes whose inputs are all constants, at build time.
 
 use super::node::OnnxNode;
 use super::{classify, ops, signals, tensor};
@@ -15,11 +15,11 @@ use crate::bake::front::value::{Live, ModelValue, axis, permutation, standard};
 use crate::ir::graph;
 use std::rc::Rc;
 
-/// The inputs of a node of constants; `None` where one is left out.
+/// The constant inputs of a node. `None` stands for an input that is left out.
 type Inputs = [Option<Rc<ConstantTensor>>];
 
-/// Computes a node of constants: one constant for each output. `left` is the largest number of
-/// elements that they may have together.
+/// Computes a node whose inputs are constants. Returns one constant for each output. `left` is the
+/// most elements that all outputs may have together.
 pub(super) fn fold(
     node: &OnnxNode<'_>,
     inputs: &Inputs,
@@ -27,9 +27,10 @@ pub(super) fn fold(
 ) -> Result<Vec<ConstantTensor>, String> {
     let found = inputs.iter().flatten();
     match node.op() {
-        // Operations that can give many more elements than their inputs are counted one by one. For
-        // the others, all inputs broadcast together are counted. This is an estimate: `Pad`,
-        // `Gemm`, `Range` and `HannWindow` can give more.
+        // `ConstantOfShape`, `Expand`, `Tile`, `Gather`, `MatMul` and `Concat` can give results
+        // much larger than their inputs, so the size of the result is computed. For other
+        // operations it is estimated as the size of all inputs broadcast together. `Pad`, `Gemm`,
+        // `Range` and `HannWindow` can give more.
         "ConstantOfShape" => room(&sizes(&needed(inputs, 0)?.integers()?)?, left)?,
         "Expand" => {
             let to = sizes(&needed(inputs, 1)?.integers()?)?;
@@ -71,7 +72,7 @@ pub(super) fn fold(
     }
 }
 
-/// Refuses sizes with more elements than `left`.
+/// Returns an error if a tensor of the sizes `dims` has more elements than `left`.
 fn room(dims: &[usize], left: usize) -> Result<(), String> {
     match elements(dims).filter(|&n| n <= left) {
         Some(_) => Ok(()),
@@ -87,13 +88,13 @@ fn needed(inputs: &Inputs, i: usize) -> Result<&ConstantTensor, String> {
     found.ok_or_else(|| format!("expected an input {i}, found nothing"))
 }
 
-/// The operations that have no code for constants. [`through`] builds the graph that they have on
-/// values, and evaluates it.
+/// Operations that have no code for constants. [`through`] builds a graph for such a node as if its
+/// input came from a record, and evaluates the graph.
 const WITH_GRAPH: &str = "AveragePool BatchNormalization Conv Gemm GlobalAveragePool \
                           GlobalMaxPool LogSoftmax MaxPool PRelu Pad Softmax ZipMap Normalizer";
 
 /// Computes a node of constants by evaluating a graph of this node alone. Each row of the first
-/// input is a record of that graph.
+/// input is one record of that graph.
 fn through(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<Vec<ConstantTensor>, String> {
     let x = needed(inputs, 0)?;
     let (Some((&records, dims)), true) = (x.dims.split_first(), x.kind.float()) else {
@@ -147,7 +148,7 @@ fn through(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<Vec<ConstantTensor>, 
     given.into_iter().map(constant).collect()
 }
 
-/// `Split`: parts along an axis.
+/// `Split`: cuts a constant into parts along an axis.
 fn split(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<Vec<ConstantTensor>, String> {
     let x = needed(inputs, 0)?;
     let a = axis(node.int("axis", 0), x.dims.len())?;
@@ -161,7 +162,7 @@ fn split(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<Vec<ConstantTensor>, St
     parts.into_iter().map(&mut part).collect()
 }
 
-/// The sizes of the result of `Tile`: each size of `c` times its number of repeats.
+/// Returns the sizes of the result of `Tile`: each size of `c` times its number of repeats.
 fn tiled(c: &ConstantTensor, repeats: &ConstantTensor) -> Result<Vec<usize>, String> {
     let repeats = sizes(&repeats.integers()?)?;
     if repeats.len() != c.dims.len() {
@@ -178,7 +179,7 @@ fn tiled(c: &ConstantTensor, repeats: &ConstantTensor) -> Result<Vec<usize>, Str
         .collect())
 }
 
-/// Computes a node of constants with one output.
+/// Computes a node that has one output and only constant inputs.
 fn folded(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<ConstantTensor, String> {
     let op = node.op();
     let input = |i: usize| needed(inputs, i);
@@ -277,8 +278,8 @@ fn folded(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<ConstantTensor, String
     }
 }
 
-/// The integers of attribute `name`, or of input `i`, which replaces the attribute in newer
-/// operation sets. `None` if the node has neither.
+/// Returns the integers of the attribute `name`, or of the constant input `i`. In newer operation
+/// sets the input replaces the attribute. `None` if the node has neither.
 fn ints_of(
     node: &OnnxNode<'_>,
     name: &str,
@@ -292,8 +293,8 @@ fn ints_of(
     input.map(ConstantTensor::integers).transpose()
 }
 
-/// `ConstantOfShape`: a constant of the given sizes. Each element is the only element of the
-/// attribute `value`, or 0 without it.
+/// `ConstantOfShape`: a constant of the stated sizes. All elements are the single number in the
+/// attribute `value`, or 0 without this attribute.
 fn filled(node: &OnnxNode<'_>, sizes_of: &ConstantTensor) -> Result<ConstantTensor, String> {
     let dims = sizes(&sizes_of.integers()?)?;
     let n = elements(&dims).ok_or("too many elements")?;
@@ -305,7 +306,7 @@ fn filled(node: &OnnxNode<'_>, sizes_of: &ConstantTensor) -> Result<ConstantTens
     }
 }
 
-/// `Clip`: the bounds are attributes or inputs, and either may be left out.
+/// `Clip` of a constant. The bounds are attributes or inputs, and either may be left out.
 fn clip(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<ConstantTensor, String> {
     let mut result = needed(inputs, 0)?.clone();
     for (i, name, op) in [(1, "min", "Max"), (2, "max", "Min")] {
@@ -323,7 +324,7 @@ fn clip(node: &OnnxNode<'_>, inputs: &Inputs) -> Result<ConstantTensor, String> 
     Ok(result)
 }
 
-/// `Tile`: a constant repeated along its axes.
+/// `Tile`: repeats a constant along its axes.
 fn tile(c: &ConstantTensor, repeats: &ConstantTensor) -> Result<ConstantTensor, String> {
     let dims = tiled(c, repeats)?;
     let n = elements(&dims).ok_or("too many elements")?;
@@ -339,8 +340,8 @@ fn tile(c: &ConstantTensor, repeats: &ConstantTensor) -> Result<ConstantTensor, 
     Ok(c.pick(dims.clone(), &at))
 }
 
-/// `Flatten`: a matrix. The axes in front of the attribute `axis` become its rows, the others its
-/// columns.
+/// `Flatten`: turns a constant into a matrix. The axes in front of the attribute `axis` become its
+/// rows, the other axes its columns.
 fn flatten(node: &OnnxNode<'_>, c: &ConstantTensor) -> Result<ConstantTensor, String> {
     let rank = c.dims.len();
     let at = match node.int("axis", 1) {
@@ -351,7 +352,7 @@ fn flatten(node: &OnnxNode<'_>, c: &ConstantTensor) -> Result<ConstantTensor, St
     Ok(c.with_dims(vec![product(&c.dims[..at]), product(&c.dims[at..])]))
 }
 
-/// `Expand`: a constant repeated along axes of size 1.
+/// `Expand`: repeats a constant along its axes of size 1, up to the sizes in `to`.
 fn expand(c: &ConstantTensor, to: &ConstantTensor) -> Result<ConstantTensor, String> {
     let to = sizes(&to.integers()?)?;
     let dims =
@@ -360,7 +361,7 @@ fn expand(c: &ConstantTensor, to: &ConstantTensor) -> Result<ConstantTensor, Str
     Ok(c.pick(dims, &at))
 }
 
-/// `Where`: an element of `a` where the condition is true, else one of `b`.
+/// `Where`: selects elements of `a` where the condition is true, else of `b`.
 fn choose(
     condition: &ConstantTensor,
     a: &ConstantTensor,
@@ -386,7 +387,7 @@ fn choose(
     Ok(both.pick(dims, &pick))
 }
 
-/// `Range`: the numbers from `start` on in steps of `delta`. They end before `limit`.
+/// `Range`: the numbers from `start` on in steps of `delta`, up to but without `limit`.
 fn range(
     start: &ConstantTensor,
     limit: &ConstantTensor,
@@ -394,7 +395,7 @@ fn range(
 ) -> Result<ConstantTensor, String> {
     let (first, end, step) = (start.number()?, limit.number()?, delta.number()?);
     let count = ((end - first) / step).ceil();
-    // The comparison is negated so that NaN, which a step of 0 can give, is refused too.
+    // The comparison is negated so that it refuses NaN too, which a step of 0 can give.
     if !(-1e9..=1048576.0).contains(&count) {
         return Err("expected a step other than 0, and at most 1048576 numbers".into());
     }
@@ -411,7 +412,7 @@ fn range(
     ))
 }
 
-/// `Shape`: the part of a shape that the node's attributes `start` and `end` select.
+/// `Shape`: returns the part of a shape that the node's attributes `start` and `end` select.
 pub(super) fn part_of_shape(
     node: &OnnxNode<'_>,
     shape: ConstantTensor,
@@ -429,7 +430,7 @@ pub(super) fn part_of_shape(
     Ok(shape.pick(vec![at.len()], &at))
 }
 
-/// `Constant`: the value in one of its attributes.
+/// `Constant`: returns the constant that one of the node's attributes holds.
 fn given(node: &OnnxNode<'_>) -> Result<ConstantTensor, String> {
     if let Some(tensor) = node.tensor("value") {
         return Ok((*tensor).clone());
@@ -459,9 +460,9 @@ fn given(node: &OnnxNode<'_>) -> Result<ConstantTensor, String> {
     }
 }
 
-/// `MatMul`: the product of two matrices.
+/// `MatMul`: the product of two constant matrices or vectors.
 fn product(a: &ConstantTensor, b: &ConstantTensor) -> Result<ConstantTensor, String> {
-    // A vector counts as a matrix with one row or column, which is left out of the result.
+    // A vector counts as a matrix with one row or column. That axis is left out of the result.
     let (left, right) = match (&*a.dims, &*b.dims) {
         (&[k], &[l]) => ([1, k], [l, 1]),
         (&[k], &[l, c]) => ([1, k], [l, c]),
@@ -516,7 +517,7 @@ fn product(a: &ConstantTensor, b: &ConstantTensor) -> Result<ConstantTensor, Str
 }
 
 /// `QuantizeLinear`: x / scale, rounded half to even, plus the zero point, clamped to the range of
-/// its type. Without a zero point the type is `output_dtype`, by default UINT8.
+/// the zero point's type. Without a zero point the type is `output_dtype`, by default UINT8.
 fn quantize(
     node: &OnnxNode<'_>,
     x: &ConstantTensor,

@@ -1,5 +1,5 @@
-//! Operations that change the sizes of images: resizing, transposed convolutions, borders made of
-//! pixels, blocks of pixels as channels.
+//! ONNX operations that change the sizes of images: resizing, transposed convolutions, padding with
+//! pixels of the image, depth to space and back.
 
 use super::node::{OnnxNode, live};
 use crate::bake::front::builder::Builder;
@@ -10,7 +10,7 @@ use crate::bake::front::resample::{
 };
 use crate::bake::front::value::{Live, axes};
 
-/// `Resize` and `Upsample`.
+/// Builds `Resize` or `Upsample`.
 pub(super) fn resize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let mut x = live(node, 0)?.clone();
     let upsample = node.op() == "Upsample" || node.version < 11;
@@ -26,7 +26,7 @@ pub(super) fn resize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
     let coordinates = coordinates(node, upsample)?;
     let between = between(node, upsample)?;
     let asked = asked(node, &x, upsample)?;
-    // ONNX Runtime copies an image whose sizes stay, whatever the scales are.
+    // ONNX Runtime copies an image if its sizes do not change, whatever the scales are.
     if asked.iter().map(|a| a.to).eq(x.whole()) {
         return Ok(x);
     }
@@ -51,9 +51,9 @@ pub(super) fn resize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
         if asked.scale == 1.0 && asked.to == from {
             continue;
         }
-        // If size times scale has a fraction, ONNX computes `align_corners` with it, but ONNX
-        // Runtime drops it. So such a scale is refused.
-        // A fraction as small as the rounding of the scale changes nothing.
+        // If an axis's size times its scale has a fraction, ONNX computes `align_corners` with the
+        // fraction, but ONNX Runtime drops it. So such a scale is an error. A fraction as small as
+        // the scale's rounding error is ignored.
         let fraction = (from as f32 * asked.scale).fract() > from as f32 * f32::EPSILON;
         if coordinates == Coordinates::AlignCorners && fraction {
             return Err(format!(
@@ -68,14 +68,14 @@ pub(super) fn resize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
     Ok(x)
 }
 
-/// The new size of an axis and its factor.
+/// The new number of elements that a resize states for an axis, and the factor of the resize.
 struct Asked {
     to: usize,
     scale: f32,
 }
 
-/// The new sizes of all axes. The node states them as scales or as sizes. Axes that it does not
-/// name keep theirs.
+/// Returns the new sizes of all axes of a resize. The node states them as scales or as sizes. An
+/// axis that the node does not name keeps its size.
 fn asked(node: &OnnxNode<'_>, x: &Live, upsample: bool) -> Result<Vec<Asked>, String> {
     let whole = x.whole();
     let by = |i: usize, what: &str| node.constant(i, what).map(|c| c.filter(|c| c.len() > 0));
@@ -103,7 +103,7 @@ fn asked(node: &OnnxNode<'_>, x: &Live, upsample: bool) -> Result<Vec<Asked>, St
     if let Some(scales) = scales {
         meet(scales.len())?;
         for (&a, &scale) in named.iter().zip(&scales) {
-            // Runtimes compute sizes from scales in f32, so this does too.
+            // Other runtimes compute sizes from scales in f32, so this code does too.
             let scale = scale as f32;
             let to = (whole[a] as f32 * scale).floor() as usize;
             all[a] = Asked { to, scale };
@@ -122,8 +122,7 @@ fn asked(node: &OnnxNode<'_>, x: &Live, upsample: bool) -> Result<Vec<Asked>, St
                 usize::try_from(n).map_err(|_| format!("expected sizes, found {n}"))?
             }
         };
-        // The axis of the records stays as it is, also where the model states the number of
-        // records.
+        // The axis of the records is not resized, even if the model states the number of records.
         let to = if x.records == Some(a) { 1 } else { to };
         let scale = to as f32 / whole[a] as f32;
         all[a] = Asked { to, scale };
@@ -181,7 +180,7 @@ fn between(node: &OnnxNode<'_>, upsample: bool) -> Result<Between, String> {
     })
 }
 
-/// `Pad` with elements of the value itself: its edge, its mirror image, or its other end.
+/// `Pad` with elements of the tensor itself: its edge, its mirror image, or its opposite end.
 pub(super) fn continued(
     b: &mut Builder,
     node: &OnnxNode<'_>,
@@ -202,7 +201,7 @@ pub(super) fn continued(
     resample::continued(b, &node.name, x, around, how)
 }
 
-/// `DepthToSpace` and `SpaceToDepth`.
+/// Builds `DepthToSpace` or `SpaceToDepth`.
 pub(super) fn blocks(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let block = usize::try_from(node.int("blocksize", 0)).unwrap_or(0);
@@ -217,8 +216,8 @@ pub(super) fn blocks(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
     resample::depth_to_space(b, &node.name, x, (block, block), order)
 }
 
-/// One axis of a transposed convolution. `size` is that of the window with its dilation. `before`
-/// elements of the full result are cut in front, and `to` elements are kept.
+/// One axis of a transposed convolution. `size` is the window's size with its dilation. The first
+/// `before` elements of the full result are cut off, and the next `to` elements are kept.
 struct EnlargedAxis {
     size: usize,
     stride: usize,
@@ -226,7 +225,7 @@ struct EnlargedAxis {
     to: usize,
 }
 
-/// `ConvTranspose` of images [N, C, H, W] and of lines [N, C, L].
+/// Builds `ConvTranspose` of images [N, C, H, W] or of lines [N, C, L].
 pub(super) fn enlarge(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let rank = operations::image(x)?;
@@ -252,7 +251,7 @@ pub(super) fn enlarge(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
         window[i] = axis.size;
     }
     if rank == 1 {
-        // A line is an image of one row.
+        // A line is treated as an image with one row.
         let rows = EnlargedAxis {
             size: 1,
             stride: 1,
@@ -305,7 +304,8 @@ fn list(
     })
 }
 
-/// The sizes of axis `i` of `rank`, whose window has `taps` elements.
+/// Computes axis `i` of the `rank` axes of a transposed convolution, whose window has `taps`
+/// elements along it.
 fn enlarged_axis(
     node: &OnnxNode<'_>,
     x: &Live,
@@ -330,7 +330,8 @@ fn enlarged_axis(
             (pads[i], all.saturating_sub(cut))
         }
         ("NOTSET" | "" | "SAME_UPPER" | "SAME_LOWER", stated) => {
-            // SAME gives `n` · `stride` elements, but a window smaller than the stride gives fewer.
+            // SAME padding gives `n` · `stride` elements, but a window smaller than the stride
+            // gives fewer.
             let to = stated.unwrap_or(all.min(n * stride));
             if to > all {
                 return Err(format!(
@@ -338,8 +339,8 @@ fn enlarged_axis(
                     i + 2
                 ));
             }
-            // If an odd number of elements is cut, the odd one is in front, but for SAME_UPPER
-            // behind.
+            // If an odd number of elements is cut off, the extra element comes off the front. For
+            // SAME_UPPER it comes off the end.
             let cut = all - to;
             let before = match same {
                 "SAME_UPPER" => cut / 2,
@@ -367,7 +368,7 @@ fn enlarged_axis(
     })
 }
 
-/// Puts zeros between the elements of axis `i` of a window, `step` − 1 between two.
+/// Dilates a window along axis `i`: puts `step` − 1 zeros between neighbouring elements.
 fn spread(numbers: &[f64], window: &[usize], i: usize, step: usize) -> Vec<f64> {
     if step == 1 {
         return numbers.to_vec();

@@ -1,7 +1,9 @@
-//! Operations between `DequantizeLinear` and `QuantizeLinear` of 8-bit integers. ONNX computes real
-//! numbers there. ONNX Runtime computes integers, which mortonnet does too: an operation whose
-//! inputs are integers is also built on the integers, and a `QuantizeLinear` behind it rounds their
-//! sums. Its real numbers are left out, unless another node reads them.
+//! Operations between `DequantizeLinear` and `QuantizeLinear` of 8-bit integers. ONNX defines them
+//! on real numbers, but ONNX Runtime computes them on integers. mortonnet does so too.
+//!
+//! If the inputs of an operation are integers, the operation is also built on the integers. The
+//! `QuantizeLinear` behind it rounds the integer sums. The operation on real numbers is dropped,
+//! unless another node reads its result.
 
 use super::node::{OnnxNode, live};
 use super::ops;
@@ -16,12 +18,12 @@ use crate::bake::front::value::{Live, ModelValue, inner_axis};
 use crate::ir::op::{Math, Op, Pool};
 use std::rc::Rc;
 
-/// The largest integer that floats hold with all smaller ones.
+/// 2²⁴, up to which an f32 holds every whole number.
 const EXACT: f64 = 16_777_216.0;
 
-/// Adds to `b.known` that the result of a node stands for 8-bit integers, or for sums of them. Also
-/// builds the operation on integers, if the node has one. Does nothing if integers are computed as
-/// floats.
+/// Notes in `b.known` that a node's result stands for 8-bit integers, or for sums of them. If the
+/// operation has a form on integers, builds that too. Does nothing if the build computes integers
+/// as floats.
 pub(super) fn note(
     b: &mut Builder,
     node: &OnnxNode<'_>,
@@ -63,8 +65,8 @@ pub(super) fn note(
     Ok(())
 }
 
-/// The quantization that `QuantizeLinear` or `DequantizeLinear` states, if it is one scale for all
-/// 8-bit integers.
+/// Returns the quantization that `QuantizeLinear` or `DequantizeLinear` states. `None` unless it
+/// has a single scale and 8-bit integers.
 fn steps(node: &OnnxNode<'_>) -> Result<Option<Steps>, String> {
     let (scale, zero) = (
         node.needed(1, "a scale")?,
@@ -102,7 +104,8 @@ fn dequantized(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Whole>, St
     Ok(Some(Whole { numbers, scale }))
 }
 
-/// `QuantizeLinear` of a value whose whole numbers are known. `None` for other values.
+/// `QuantizeLinear` computed in integers. `None` unless it has one scale for 8-bit integers, and
+/// integer arithmetic is on.
 pub(super) fn quantized(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Live>, String> {
     let Some(to) = steps(node)?.filter(|_| b.known.on) else {
         return Ok(None);
@@ -118,7 +121,7 @@ pub(super) fn quantized(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<L
     }
     let whole = match known.map(|k| k.of) {
         Some(of) => of_sums(b, name, x, of, to, limits)?,
-        // Integers in other steps.
+        // The operand's integers are rescaled directly.
         None => match whole(b, node, 0) {
             Some(Whole { numbers, scale }) => {
                 integers::requantised(b, name, &numbers, &[(scale / to.scale).into()], limits)?
@@ -133,7 +136,8 @@ pub(super) fn quantized(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<L
     Ok(Some(shaped(&whole, x)))
 }
 
-/// The whole numbers of a result that stands for the real numbers `x`, in steps of `to`.
+/// Returns the whole numbers for the real result `x` of the operation `of`, in steps of the scale
+/// of `to`.
 fn of_sums(
     b: &mut Builder,
     name: &str,
@@ -154,8 +158,8 @@ fn of_sums(
         }
         Origin::Means { sums, scales } => {
             let factors: Vec<f64> = scales.iter().map(|s| (s / to.scale).into()).collect();
-            // A power of 2 as factor gives halves. ONNX Runtime adds the zero point before it
-            // rounds them to the even integer.
+            // A factor that is a power of 2 gives halves. ONNX Runtime adds the zero point before
+            // it rounds a half to the even integer.
             let halves = factors.iter().all(|&f| libm::frexp(f).0 == 0.5);
             let moved = if halves { to.zero & 1 } else { 0 };
             let limits = Limits {
@@ -192,7 +196,7 @@ fn of_sums(
     }
 }
 
-/// A node with these inputs, computed as any other.
+/// Computes the operation of `node` on other inputs.
 fn computed(
     b: &mut Builder,
     node: &OnnxNode<'_>,
@@ -210,7 +214,8 @@ fn computed(
     }
 }
 
-/// The sums of a layer of integers. `None` if an operand has no integers.
+/// Builds the integer sums of a convolution or matrix product. `None` if an operand is not known as
+/// integers.
 fn layer(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String> {
     let Some(Whole { numbers, scale }) = whole(b, node, 0) else {
         return Ok(None);
@@ -229,7 +234,7 @@ fn layer(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String>
         _ if node.int("transB", 0) != 0 => 0,
         _ => weights.dims.len().saturating_sub(1),
     };
-    // The only axis of a vector is that of the sum.
+    // A vector's only axis is the axis of the sum.
     let along = weights.dims.len() > 1 && scales.axis == channels;
     if scales.list.len() > 1 && !along {
         return Ok(None);
@@ -267,14 +272,14 @@ fn layer(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String>
     }))
 }
 
-/// True if biases have the scales of the sums, or nearly.
+/// True if the biases' scales equal the scales of the sums, within a relative error of 1e-6.
 fn alike(biases: &[f64], products: &[f32]) -> bool {
     let near = |(&b, &p): (&f64, &f32)| (b - f64::from(p)).abs() <= 1e-6 * b.abs();
     biases.len() == products.len() && biases.iter().zip(products).all(near)
 }
 
-/// The integers of a constant, each less its zero point, and their scales. `None` if it is none of
-/// integers, or if floats do not hold them.
+/// Returns a constant's integers, each less its zero point, and their scales. `None` if the
+/// constant was not dequantized from integers, or if an integer is too large for f32.
 fn integers_of(c: &ConstantTensor) -> Result<Option<(ConstantTensor, Scales)>, String> {
     let Some(scales) = c.scales.clone() else {
         return Ok(None);
@@ -295,7 +300,8 @@ fn integers_of(c: &ConstantTensor) -> Result<Option<(ConstantTensor, Scales)>, S
     Ok(Some((constant, scales)))
 }
 
-/// The sums over an image, whose count of pixels divides them.
+/// Builds the integer sums over each channel of an image. The mean is the sum divided by the number
+/// of pixels.
 fn mean(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String> {
     let Some(Whole { numbers, scale }) = whole(b, node, 0) else {
         return Ok(None);
@@ -304,7 +310,7 @@ fn mean(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String> 
         return Ok(None);
     };
     let count = numbers.len() / means.len().max(1);
-    // A mean times its count is nearly the sum.
+    // A mean times its element count is nearly the sum, so rounding gives the exact sum.
     let sums = b.scale(&node.name, &means, &[count as f64], &[0.0])?;
     let sums = math(b, &node.name, &sums, Math::Round)?;
     Ok(Some(Origin::Products {
@@ -314,7 +320,8 @@ fn mean(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String> 
     }))
 }
 
-/// The whole numbers of input `i`, which may be reshaped since. `None` if they are not known.
+/// Returns the whole numbers that input `i` stands for, in the input's present sizes. `None` if
+/// they are not known.
 fn whole(b: &Builder, node: &OnnxNode<'_>, i: usize) -> Option<Whole> {
     let x = live(node, i).ok()?;
     let found = b.known.whole.get(&x.value)?;
@@ -324,7 +331,7 @@ fn whole(b: &Builder, node: &OnnxNode<'_>, i: usize) -> Option<Whole> {
     })
 }
 
-/// Whole numbers with the sizes of the real numbers that they stand for.
+/// Returns whole numbers with the sizes of the real tensor that they stand for.
 fn shaped(numbers: &Live, like: &Live) -> Live {
     Live {
         dims: like.dims.clone(),
@@ -333,7 +340,8 @@ fn shaped(numbers: &Live, like: &Live) -> Live {
     }
 }
 
-/// The whole numbers of input `i`, which may be a constant with one scale.
+/// Returns the whole numbers of input `i`, which may be a constant with a single scale. `None` if
+/// they are not known.
 fn operand(b: &Builder, node: &OnnxNode<'_>, i: usize) -> Result<Option<WholeOperand>, String> {
     let Some(ModelValue::Constant(c)) = node.input(i) else {
         return Ok(whole(b, node, i).map(|x| WholeOperand {
@@ -350,7 +358,8 @@ fn operand(b: &Builder, node: &OnnxNode<'_>, i: usize) -> Result<Option<WholeOpe
     })
 }
 
-/// The sum of two values of the same sizes, or of a value and a constant.
+/// Notes a sum of two operands whose integers are known. `None` unless both have the sizes of the
+/// result or are constants.
 fn both(b: &Builder, node: &OnnxNode<'_>, y: &Live) -> Result<Option<Origin>, String> {
     let (Some(one), Some(other)) = (operand(b, node, 0)?, operand(b, node, 1)?) else {
         return Ok(None);
@@ -362,7 +371,7 @@ fn both(b: &Builder, node: &OnnxNode<'_>, y: &Live) -> Result<Option<Origin>, St
     Ok((same(&one) && same(&other)).then_some(Origin::Both([one, other])))
 }
 
-/// The product of two values, or of a value and a constant.
+/// Builds the product of two operands in integers. `None` if the integers of either are not known.
 fn multiplied(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String> {
     let (Some(one), Some(other)) = (operand(b, node, 0)?, operand(b, node, 1)?) else {
         return Ok(None);
@@ -380,7 +389,8 @@ fn multiplied(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, St
     }))
 }
 
-/// The sums over windows, whose counts of elements divide them.
+/// Builds the integer sums over each pooling window. A mean is the sum divided by the number of
+/// elements in the window.
 fn means(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String> {
     let image = node.ints("kernel_shape").is_some_and(|k| k.len() < 3);
     let Some(Whole { numbers, scale }) = whole(b, node, 0).filter(|_| image) else {
@@ -403,14 +413,15 @@ fn means(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Option<Origin>, String>
     if ![1, means.len()].contains(&counts.len()) {
         return Ok(None);
     }
-    // A mean times its count is nearly the sum.
+    // A mean times its element count is nearly the sum, so rounding gives the exact sum.
     let sums = b.scale(&node.name, &means, &counts, &[0.0])?;
     let sums = math(b, &node.name, &sums, Math::Round)?;
     let scales = counts.iter().map(|&n| scale / n as f32).collect();
     Ok(Some(Origin::Means { sums, scales }))
 }
 
-/// Values that are joined along an axis.
+/// Notes a concatenation of tensors whose integers are known. `None` if those of a tensor are not
+/// known.
 fn joined(b: &Builder, node: &OnnxNode<'_>) -> Option<Origin> {
     let parts: Option<Vec<Whole>> = (0..node.inputs.len()).map(|i| whole(b, node, i)).collect();
     let parts = parts?;

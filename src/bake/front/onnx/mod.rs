@@ -1,6 +1,8 @@
-//! ONNX models (operation sets 7 and later). Every tensor is a constant, which is computed here, or
-//! a value of the graph. Values have an axis of the records, unless the model computes one record
-//! at a time. Sizes are inferred node by node.
+//! Front end for ONNX models (operation sets 7 and later). Each tensor is either a constant, which
+//! is computed at build time, or a value of the graph.
+//!
+//! Values have an axis of the records (the batch axis), unless the model computes one record at a
+//! time. Sizes are inferred node by node.
 
 mod attention;
 mod branches;
@@ -39,7 +41,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use tensor::Tensors;
 
-/// Operations on values computed from the record, with the names of their attributes.
+/// The supported ONNX operations on tensors that are computed from the record. An entry has the
+/// operation's name and the names of its supported attributes.
 const OPS: [(&str, &str); 133] = [
     ("Acos", ""),
     ("Acosh", ""),
@@ -228,7 +231,8 @@ const OPS: [(&str, &str); 133] = [
     ("ZipMap", "classlabels_int64s classlabels_strings"),
 ];
 
-/// Operations on constants alone, with the names of their attributes.
+/// The operations that are supported only if all inputs are constants. An entry has the operation's
+/// name and the names of its supported attributes.
 const OF_CONSTANTS: [(&str, &str); 6] = [
     ("BlackmanWindow", "output_datatype periodic"),
     (
@@ -241,14 +245,14 @@ const OF_CONSTANTS: [(&str, &str); 6] = [
     ("Range", ""),
 ];
 
-/// The supported operations of the set `ai.onnx.ml`.
+/// The supported operations of ONNX's machine learning set `ai.onnx.ml`.
 const ML: &str = "ArrayFeatureExtractor Binarizer LabelEncoder LinearClassifier LinearRegressor \
                   Normalizer Scaler ZipMap";
 
-/// The supported operations of the set `com.microsoft`, which ONNX Runtime writes.
+/// The supported operations of the set `com.microsoft`, which ONNX Runtime's optimizer writes.
 const MICROSOFT: &str = "FusedConv Gelu";
 
-/// Operations that are not supported, with what to use instead.
+/// Operations that are not supported, with advice on a replacement.
 const INSTEAD: [(&str, &str); 6] = [
     ("Loop", LOOP),
     ("Scan", LOOP),
@@ -265,13 +269,14 @@ const LOOP: &str = "export the model with the loop unrolled (torch.onnx.export t
 const QUANTISED: &str =
     "export the model before quantisation: weights can be stored as f16 or i8 when it is baked";
 
-/// The oldest operation set that is read.
+/// The oldest supported version of the standard operation set.
 const FIRST_SET: i64 = 7;
 
-/// The newest operation set when this was written.
+/// The newest supported version of the standard operation set.
 const LAST_SET: i64 = 26;
 
-/// True if the bytes are an ONNX model with nodes, whatever these are.
+/// True if the bytes are an ONNX model with at least one node, whether its nodes are supported or
+/// not.
 pub(super) fn is_model(bytes: &[u8]) -> bool {
     OnnxModel::parse(bytes).is_ok_and(|m| m.model.graph.is_some_and(|graph| !graph.node.is_empty()))
 }
@@ -297,8 +302,8 @@ pub(super) fn read(
     )
 }
 
-/// Makes a draft of a model. All mistakes are reported. If a fixed first size cannot be the number
-/// of records, the whole input is one record.
+/// Converts a model to a draft, and reports all mistakes. A fixed first size is first taken as the
+/// number of records. If that gives mistakes, the whole input is one record.
 fn lower(
     model: &OnnxModel,
     place: &ModelPlace<'_>,
@@ -321,15 +326,16 @@ fn lower(
     lower_graph(model, graph, place, true, files, mistakes).lowered
 }
 
-/// An attempt to make a draft of a model.
+/// The result of one attempt to convert a model to a draft.
 #[derive(Default)]
 struct Attempt {
     lowered: Option<Lowered>,
-    /// True if a fixed first size was taken for the number of records.
+    /// True if this attempt took a fixed first size as the number of records.
     supposed: bool,
 }
 
-/// Makes a draft of a model's graph.
+/// Converts a model's graph to a draft. If `single` is true, a fixed first size is not taken as the
+/// number of records.
 fn lower_graph(
     model: &OnnxModel,
     graph: &GraphProto,
@@ -361,7 +367,8 @@ fn lower_graph(
         ModelValue::Constant(c) => c.len(),
         _ => 0,
     });
-    // A stored constant, as quantized weights, may lead to several computed ones of its size.
+    // A stored constant, such as quantized weights, may lead to several computed constants of its
+    // size.
     let left = FOLDED.saturating_add(constants.sum::<usize>().saturating_mul(4));
     let opened = inputs(graph, place, single, &mut known, mistakes);
     let supposed = opened.as_ref().is_some_and(|o| o.supposed);
@@ -398,7 +405,7 @@ fn lower_graph(
     }
 }
 
-/// Reports parts of a model that are not supported.
+/// Reports functions and sparse initializers, which are not supported.
 fn check_parts(model: &OnnxModel, file: &str, mistakes: &mut Mistakes) {
     if model.rest.functions > 0 {
         mistakes.add(
@@ -414,7 +421,8 @@ fn check_parts(model: &OnnxModel, file: &str, mistakes: &mut Mistakes) {
     }
 }
 
-/// The draft of a model whose nodes are all computed.
+/// Completes the draft of a model after all its nodes are converted. `values` is true if the user
+/// asks for numbers, not classes.
 fn finish(
     mut builder: Builder,
     mut outputs: Vec<(String, ModelValue)>,
@@ -428,7 +436,7 @@ fn finish(
         ..
     } = builder;
     let mut tail = tail::tail(&mut draft, &outputs, values)?;
-    // The output of a regressor is numbers, unless the model makes a class of it.
+    // A regressor's output is numbers, unless the model computes a class from it.
     if tail.output.is_none() && numbers.contains(&tail.value) {
         tail.output = Some(tail::NUMBERS);
     }
@@ -436,35 +444,36 @@ fn finish(
     beside::finished(draft, InputOrder::Chw, tail, inputs)
 }
 
-/// The model's graph, or a graph in an attribute.
+/// The model's main graph, or a graph in an attribute of an `If` node.
 #[derive(Clone, Copy)]
 struct GraphPart<'m> {
     graph: &'m GraphProto,
-    /// The fields of the graph that `rten-onnx` leaves out.
+    /// The fields of the graph that the crate `rten-onnx` does not read.
     rest: &'m GraphRest,
 }
 
-/// The state of lowering, node by node.
+/// The state of the conversion of a model to a draft, node by node.
 struct Lowering<'m, 't, 'f> {
-    /// The model's file, for messages.
+    /// The path of the model's file, for messages.
     file: &'m str,
-    /// The option or variable that states sizes, for messages.
+    /// The name of the option or variable by which the user states sizes, for messages.
     sizes_by: &'static str,
-    /// The number of mistakes before this model.
+    /// The number of mistakes that were reported before this conversion.
     before: usize,
-    /// The versions of the operation sets.
+    /// The versions of the model's operation sets, by the name of the set.
     sets: HashMap<&'m str, i64>,
-    /// The number of elements that constants computed from now on may have together.
+    /// The most elements that all constants computed from now on may have together.
     left: usize,
-    /// The builder of the draft. `None` after a mistake in the model's inputs.
+    /// The builder of the draft. `None` if the model's inputs have a mistake.
     builder: Option<Builder>,
-    /// The tensors so far.
+    /// All tensors that are known so far, by name.
     known: HashMap<&'m str, ModelValue>,
     tensors: Tensors<'t, 'f>,
 }
 
 impl<'m> Lowering<'m, '_, '_> {
-    /// Computes the nodes of a graph that the tensors `wanted` depend on, in the order of the file.
+    /// Converts the nodes of a graph on which the tensors `wanted` depend, in the order of the
+    /// file.
     fn nodes(
         &mut self,
         part: GraphPart<'m>,
@@ -482,8 +491,8 @@ impl<'m> Lowering<'m, '_, '_> {
         }
     }
 
-    /// Finds the outputs of node `i` of a graph. Constants are computed now. What depends on the
-    /// record becomes nodes of the draft. `None` after a mistake.
+    /// Computes the outputs of node `i` of a graph. Outputs that depend on the record become nodes
+    /// of the draft. All others become constants. `None` after a mistake.
     fn node(
         &mut self,
         part: GraphPart<'m>,
@@ -520,8 +529,8 @@ impl<'m> Lowering<'m, '_, '_> {
         outputs.map_err(|e| mistakes.add(place, e)).ok()
     }
 
-    /// Stores the outputs of a node by name. Where one is missing and `wrong` is true, because of
-    /// an earlier mistake, a value is assumed in its place.
+    /// Stores the outputs of a node by their names. If an output is missing because of an earlier
+    /// mistake (`wrong`), an assumed tensor takes its place, so that more mistakes can be found.
     fn name_outputs(
         &mut self,
         graph: &GraphProto,
@@ -532,7 +541,7 @@ impl<'m> Lowering<'m, '_, '_> {
         let mut outputs = outputs.into_iter();
         for name in &proto.output {
             let given = outputs.next();
-            // An output without a name is left out, and its value is skipped.
+            // An output with an empty name is unused, so its tensor is skipped.
             if name.is_empty() {
                 continue;
             }
@@ -546,7 +555,7 @@ impl<'m> Lowering<'m, '_, '_> {
     }
 }
 
-/// The constants that the file stores, by name.
+/// Reads the constants that the model's file stores (initializers). Returns them by name.
 fn initializers<'m>(
     graph: &'m GraphProto,
     rest: &GraphRest,
@@ -572,7 +581,7 @@ fn initializers<'m>(
     known
 }
 
-/// The versions of the operation sets by their names: `""` and `ai.onnx.ml`.
+/// Returns the versions of the model's operation sets by name. The standard set has the name `""`.
 fn sets<'m>(model: &'m OnnxModel, file: &str, mistakes: &mut Mistakes) -> HashMap<&'m str, i64> {
     let mut sets = HashMap::new();
     if model.model.opset_import.is_empty() {
@@ -598,7 +607,7 @@ fn sets<'m>(model: &'m OnnxModel, file: &str, mistakes: &mut Mistakes) -> HashMa
     sets
 }
 
-/// The name of the set of a node's operation.
+/// Returns the name of the operation set that a node's operation belongs to.
 fn set(proto: &NodeProto) -> &str {
     match proto.domain.as_deref().unwrap_or("") {
         "ai.onnx" => "",
@@ -606,7 +615,7 @@ fn set(proto: &NodeProto) -> &str {
     }
 }
 
-/// Returns the indices of the nodes that the tensors of these names depend on.
+/// Returns the indices of the nodes on which the tensors named `outputs` depend.
 fn needed<'g>(graph: &'g GraphProto, outputs: impl Iterator<Item = &'g str>) -> HashSet<usize> {
     let mut names: HashSet<&str> = outputs.collect();
     let mut needed = HashSet::new();
@@ -619,9 +628,9 @@ fn needed<'g>(graph: &'g GraphProto, outputs: impl Iterator<Item = &'g str>) -> 
     needed
 }
 
-/// Adds the names that a node reads, and those in the graphs of its attributes.
+/// Adds the names of all tensors that a node reads, including reads by graphs in its attributes.
 fn add_reads<'g>(node: &'g NodeProto, names: &mut HashSet<&'g str>) {
-    // An input that is left out has an empty name, which is no tensor's.
+    // An unused input has an empty name, which no tensor has.
     names.extend(
         node.input
             .iter()
@@ -634,11 +643,11 @@ fn add_reads<'g>(node: &'g NodeProto, names: &mut HashSet<&'g str>) {
     }
 }
 
-/// The number of elements that computed constants may have together, besides four for each element
-/// that the file stores.
+/// The most elements that all computed constants may have together. Four more are allowed for each
+/// element that the file stores.
 const FOLDED: usize = 1 << 24;
 
-/// Reports outputs of nodes with a name that an earlier tensor has.
+/// Reports nodes whose output has the name of an earlier tensor.
 fn check_names(graph: &GraphProto, file: &str, mistakes: &mut Mistakes) {
     let inputs = graph.input.iter().filter_map(|i| i.name.as_deref());
     let initializers = graph.initializer.iter().filter_map(|i| i.name.as_deref());
@@ -659,7 +668,7 @@ fn check_names(graph: &GraphProto, file: &str, mistakes: &mut Mistakes) {
     }
 }
 
-/// Reports outputs that have other sizes than the model declares.
+/// Reports outputs whose inferred sizes differ from those that the model declares.
 fn check_outputs(
     graph: &GraphProto,
     outputs: &[(String, ModelValue)],
@@ -676,14 +685,14 @@ fn check_outputs(
     }
 }
 
-/// Compares the sizes that the model declares for an output with those that are inferred.
+/// Compares the sizes that the model declares for an output with the inferred sizes.
 fn check_declared(info: &ValueInfoProto, value: &ModelValue) -> Result<(), String> {
     let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
     let (Some(shape), ModelValue::Live(live)) = (tensor.and_then(|t| t.shape.as_ref()), value)
     else {
         return Ok(());
     };
-    // Exporters leave out sizes that they do not know.
+    // Exporters may leave out a shape that they do not know.
     if shape.dim.is_empty() {
         return Ok(());
     }
@@ -714,15 +723,15 @@ fn check_declared(info: &ValueInfoProto, value: &ModelValue) -> Result<(), Strin
     Ok(())
 }
 
-/// The builder of a model with its inputs, and how their fixed first size was read.
+/// A builder with the model's inputs.
 struct Opened {
     builder: Builder,
-    /// True if a fixed first size is taken for the number of records.
+    /// True if a fixed first size of the inputs was taken as the number of records.
     supposed: bool,
 }
 
-/// A builder with the model's inputs, which are added to `known`. Where `single` is true, a fixed
-/// first size is no number of records.
+/// Makes a builder with the model's inputs, and adds the inputs to `known`. If `single` is true, a
+/// fixed first size is not taken as the number of records.
 fn inputs<'g>(
     graph: &'g GraphProto,
     place: &ModelPlace<'_>,
@@ -786,7 +795,7 @@ fn inputs<'g>(
     Some(Opened { builder, supposed })
 }
 
-/// Reads the declaration of an input.
+/// Reads what the model declares about an input: its name, sizes and type.
 fn input(
     name: &str,
     info: &ValueInfoProto,
@@ -820,7 +829,7 @@ fn input(
     })
 }
 
-/// A node in messages: its name, or that of its output, and its operation.
+/// Describes a node for messages: its name and its operation.
 fn described(i: usize, proto: &NodeProto) -> String {
     format!(
         "node {} ({})",
@@ -829,8 +838,8 @@ fn described(i: usize, proto: &NodeProto) -> String {
     )
 }
 
-/// Returns the name of a node. Without one it is that of the node's first output, or else the index
-/// `i` of the node.
+/// Returns a node's name. A node without a name gets the name of its first output, or else its
+/// index `i`.
 fn title(i: usize, proto: &NodeProto) -> String {
     let named = |n: &&str| !n.is_empty();
     let name = proto.name.as_deref().filter(named).or(proto
@@ -841,7 +850,7 @@ fn title(i: usize, proto: &NodeProto) -> String {
     name.map_or_else(|| i.to_string(), String::from)
 }
 
-/// Reports operations and attributes that are not supported. Returns true if there are none.
+/// Reports a node's operation or attributes if they are not supported. Returns true if all are.
 fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
     let (op, set) = (proto.op_type.as_deref().unwrap_or(""), set(proto));
     let ml = listed(ML, op);
@@ -884,7 +893,7 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
     for (i, attribute) in proto.attribute.iter().enumerate() {
         let name = attribute.name.as_deref().unwrap_or("");
         let wants = type_of(op, name);
-        // Files of the first versions leave the type out.
+        // Files of the first ONNX versions leave the attribute type out.
         let found = attribute.r#type.unwrap_or(AttributeType::UNDEFINED);
         if found != wants && found != AttributeType::UNDEFINED {
             let (wants, found) = (type_name(wants), type_name(found));
@@ -905,7 +914,7 @@ fn check(proto: &NodeProto, place: &str, mistakes: &mut Mistakes) -> bool {
     good
 }
 
-/// The type of an attribute that is supported.
+/// Returns the type that a supported attribute must have.
 fn type_of(op: &str, name: &str) -> AttributeType {
     match name {
         "value" if op == "Pad" => AttributeType::FLOAT,
@@ -974,7 +983,7 @@ fn type_name(kind: AttributeType) -> &'static str {
     }
 }
 
-/// The inputs of a node; `None` after a mistake.
+/// Looks up the tensors of a node's inputs. `None` after a mistake.
 fn operands(
     proto: &NodeProto,
     known: &HashMap<&str, ModelValue>,
@@ -1003,11 +1012,11 @@ fn operands(
     complete.then_some(inputs)
 }
 
-/// The operations that are not supported, but whose output has the sizes of their first input.
+/// Operations that are not supported, but whose output has the sizes of their first input.
 const KEEP_SIZES: &str = "IsInf IsNaN";
 
-/// A value in place of an output that a mistake has left out. Its sizes are known if the model
-/// states them, or if the operation keeps those of its input.
+/// Makes a tensor for an output that is missing because of a mistake. Its sizes are those that the
+/// model states, or those of the input if the operation keeps sizes. `None` otherwise.
 fn assumed(
     builder: &mut Builder,
     graph: &GraphProto,
@@ -1054,8 +1063,8 @@ fn assumed(
     Some(ModelValue::Live(assumed))
 }
 
-/// Converts the tensors among the attributes of a node to constants, with the names of the
-/// attributes. `None` after a mistake.
+/// Converts a node's tensor attributes to constants. Returns each with the attribute's name. `None`
+/// after a mistake.
 fn attributes(
     proto: &NodeProto,
     rest: Option<&NodeRest>,
@@ -1076,8 +1085,8 @@ fn attributes(
     Some(found)
 }
 
-/// Returns the outputs of a node. Constant inputs are folded into constants. For other inputs the
-/// builder gets the operations of the node.
+/// Computes the outputs of a node. If all inputs are constants, the outputs are constants too.
+/// Otherwise the node is added to the builder's draft.
 fn compute(
     builder: &mut Option<Builder>,
     node: &OnnxNode<'_>,

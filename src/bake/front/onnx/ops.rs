@@ -1,4 +1,4 @@
-//! The operations of the standard set on values computed from the record.
+//! The operations of ONNX's standard set on tensors computed from the record.
 
 use super::node::{OnnxNode, live};
 use super::{attention, fold, images, integers, picking, recurrence, tensor, values, window};
@@ -18,23 +18,23 @@ use crate::ir::graph::{Role, Shape};
 use crate::ir::op::{Activation, Arithmetic, Float, Op, SoftmaxOf, Window};
 use std::rc::Rc;
 
-/// The outputs of a node.
+/// The outputs of a node, in the order of the node's outputs.
 pub(super) type NodeOutputs = Result<Vec<ModelValue>, String>;
 
-/// The operations that take the first axis for that of the records.
+/// The ONNX operations that treat the first axis as the axis of the records (the batch axis).
 const FIRST_AXIS: &str = "AveragePool BatchNormalization Conv ConvTranspose DepthToSpace \
                           FusedConv GlobalAveragePool GlobalMaxPool GroupNormalization \
                           InstanceNormalization LRN LpPool MaxPool SpaceToDepth";
 
-/// Finds the outputs of a node with at least one input that is computed from the record. Most of
-/// them become nodes of the draft.
+/// Computes the outputs of a node, and notes which of them stand for integers. At least one input
+/// of the node is computed from the record.
 pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let outputs = plain(b, node)?;
     integers::note(b, node, &outputs)?;
     Ok(outputs)
 }
 
-/// Finds the outputs of a node as ONNX defines them.
+/// Computes the outputs of a node as ONNX defines them, with real numbers.
 pub(super) fn plain(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     if listed(FIRST_AXIS, node.op()) {
         return by_records(node, |node| operation(b, node));
@@ -42,8 +42,8 @@ pub(super) fn plain(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     operation(b, node)
 }
 
-/// Computes a node that takes the first axis for that of the records. Values without an axis of the
-/// records must begin with an axis of size 1 instead. Then the results begin with one too.
+/// Computes a node that treats the first axis as the axis of the records. A tensor without such an
+/// axis must have size 1 in its first axis. Then the results have such a first axis too.
 pub(super) fn by_records(
     node: &OnnxNode<'_>,
     compute: impl FnOnce(&OnnxNode<'_>) -> NodeOutputs,
@@ -78,7 +78,7 @@ pub(super) fn by_records(
     Ok(compute(&node)?.into_iter().map(like).collect())
 }
 
-/// Computes a node whose values have the axis of the records where the operation expects it.
+/// Computes a node whose inputs have the axis of the records where its operation expects it.
 fn operation(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let one = |live: Result<Live, String>| live.map(|l| vec![ModelValue::Live(l)]);
     if let Some(ModelValue::Class(class)) = node.input(0) {
@@ -150,7 +150,7 @@ fn operation(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     }
 }
 
-/// Refuses integers in an operation whose result differs for floats.
+/// Returns an error if an input has integers and the operation's result would differ for floats.
 fn check_types(node: &OnnxNode<'_>) -> Result<(), String> {
     let kinds = node.inputs.iter().flatten().filter_map(|i| match i {
         ModelValue::Live(live) => Some(live.kind),
@@ -166,7 +166,8 @@ fn check_types(node: &OnnxNode<'_>) -> Result<(), String> {
     }
 }
 
-/// The type of the first operand that is computed from the record, if it is one of integers.
+/// Returns the element type of the first operand computed from the record, if it is an integer
+/// type.
 fn integer(node: &OnnxNode<'_>) -> Option<Element> {
     let kinds = node.inputs.iter().flatten().filter_map(|i| match i {
         ModelValue::Live(live) => Some(live.kind),
@@ -175,7 +176,8 @@ fn integer(node: &OnnxNode<'_>) -> Option<Element> {
     kinds.into_iter().next().filter(|kind| !kind.float())
 }
 
-/// Advice for operations that are supported on constants only.
+/// Advice for operations that are supported on constants only. An entry lists operations and the
+/// advice for them.
 const ONLY_CONSTANTS: [(&[&str], &str); 1] = [(
     &["Range", "ConstantOfShape"],
     "export the model with fixed sizes",
@@ -183,7 +185,7 @@ const ONLY_CONSTANTS: [(&[&str], &str); 1] = [(
 
 const END: &str = "let the network end before it";
 
-/// The operations whose result on integers is exact when computed as floats.
+/// The ONNX operations whose result on integers is exact when computed as floats.
 const OF_INTEGERS: &str = "Abs And ArgMax ArgMin Attention Cast CastLike CenterCropPad \
                            Clip Compress Concat DequantizeLinear Equal Expand EyeLike \
                            Flatten Gather GatherElements GatherND Greater GreaterOrEqual \
@@ -194,8 +196,9 @@ const OF_INTEGERS: &str = "Abs And ArgMax ArgMin Attention Cast CastLike CenterC
                            SoftmaxCrossEntropyLoss Split Squeeze Tile TopK Transpose \
                            Trilu Unsqueeze Upsample Where Xor";
 
-/// True if an operation on integers of this type is computed exactly, and wrapped around as the
-/// type does. Before it wraps, no such result leaves the range in which f32 has all whole numbers.
+/// True if an operation on integers of type `kind` can be computed in f32 and then wrapped around
+/// like that type. Before wrapping, its results stay in the range in which f32 has all whole
+/// numbers.
 fn wraps(op: &str, kind: Element) -> bool {
     let bits = match kind {
         Element::I8 | Element::U8 => 8,
@@ -209,8 +212,8 @@ fn wraps(op: &str, kind: Element) -> bool {
     }
 }
 
-/// Computes an operation on a class. Only operations that change its shape or type are supported.
-/// They return the class as it is.
+/// Computes a node whose input is a predicted class. Only operations that change a class's shape or
+/// type are supported. They return the class unchanged.
 fn of_class(node: &OnnxNode<'_>, class: Class) -> NodeOutputs {
     match node.op() {
         "Identity" | "Cast" | "Reshape" | "Squeeze" | "Unsqueeze" | "Flatten" => {
@@ -230,7 +233,8 @@ fn dropout(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?.clone();
     let mut all = vec![ModelValue::Live(x.clone())];
     if node.gives(1) {
-        // The second output is the mask of kept elements. Outside of training all are kept.
+        // The second output is the mask of kept elements. Outside of training all elements are
+        // kept.
         let mask = b.scale(&node.name, &x, &[0.0], &[1.0])?;
         all.push(ModelValue::Live(Live {
             kind: Element::Bool,
@@ -252,7 +256,7 @@ fn cast(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     elementwise::cast(b, &node.name, &live, kind).map(|live| vec![ModelValue::Live(live)])
 }
 
-/// `CastLike`: a conversion to the type of the second operand.
+/// `CastLike`: converts the first operand to the type of the second.
 fn cast_like(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let kind = match values::operand(node, 1)? {
         Operand::Live(like) => like.kind,
@@ -279,7 +283,8 @@ fn shape(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(vec![ModelValue::Constant(Rc::new(part))])
 }
 
-/// Returns the element-wise function of a node with its attributes. Other operations give `None`.
+/// Returns the element-wise function that a node computes, with its attributes. `None` for other
+/// operations.
 pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Option<Activation>, String> {
     let float = |name: &str, default: f64| Float::new(node.float(name, default) as f32);
     Ok(Some(match node.op() {
@@ -312,8 +317,8 @@ pub(super) fn activation(node: &OnnxNode<'_>) -> Result<Option<Activation>, Stri
     }))
 }
 
-/// `Add`, `Sub`, `Mul` and `Div` of two inputs, and `Sum` of any number. At least one input is
-/// computed from the record. The others may be constants.
+/// `Add`, `Sub`, `Mul` or `Div` of two inputs, or `Sum` of any number. At least one input is
+/// computed from the record. All others may be constants.
 fn arithmetic(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let count = node.inputs.len();
     if node.op() != "Sum" && count != 2 {
@@ -337,8 +342,8 @@ fn arithmetic(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     };
     let mut operands = (0..count).map(operand).collect::<Result<Vec<_>, _>>()?;
     if node.op() == "Sum" {
-        // Constants come last, so that each addition has a value computed from the record. A sum of
-        // constants alone would be rounded to their type.
+        // Constants come last, so that each addition has a tensor computed from the record. A sum
+        // of constants alone would be rounded to their type.
         operands.sort_by_key(|v| matches!(v, ModelValue::Constant(_)));
     }
     let mut operands = operands.into_iter();
@@ -373,7 +378,7 @@ fn batch_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
             "training_mode: expected 0, found 1: export the model in evaluation mode".into(),
         );
     }
-    // Before operation set 14 no attribute tells training mode, but more than one output does.
+    // Before operation set 14 no attribute states training mode, but more than one output does.
     if node.version < 14 && (1..5).any(|i| node.gives(i)) {
         return Err(
             "it has more than one output, as in training mode: export the model in evaluation mode"
@@ -426,7 +431,7 @@ fn batch_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     Ok(x.with_value(b.push(&node.name, Op::Scale, &[value], arrays)?))
 }
 
-/// `Gemm` of two values: alpha · x · y + beta · c.
+/// `Gemm` of two tensors computed from the record: alpha · x · y + beta · c.
 fn gemm_of_values(
     b: &mut Builder,
     node: &OnnxNode<'_>,
@@ -510,7 +515,8 @@ fn gemm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     Ok(b.affine(&node.name, &x, weights, biases)?.with_dims(dims))
 }
 
-/// `MatMul` of a value and constant weights on either side, or of two values.
+/// `MatMul` of a tensor and constant weights on either side, or of two tensors computed from the
+/// record.
 fn matmul(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     match (node.input(0), node.input(1)) {
         (Some(ModelValue::Live(x)), Some(ModelValue::Constant(w))) => {
@@ -526,8 +532,8 @@ fn matmul(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     }
 }
 
-/// The product of two values. A vector counts as a row on the left and a column on the right, which
-/// is left out of the result.
+/// The product of two tensors. A vector counts as a row on the left and as a column on the right.
+/// That row or column axis is left out of the result.
 fn of_values(b: &mut Builder, name: &str, x: &Live, y: &Live) -> Result<Live, String> {
     let (row, column) = (x.rank() == 1, y.rank() == 1);
     let squeezed = |v: &Live, axis: i64| operations::squeezed("Unsqueeze", v, Some(&[axis]));
@@ -543,7 +549,7 @@ fn of_values(b: &mut Builder, name: &str, x: &Live, y: &Live) -> Result<Live, St
     Ok(product)
 }
 
-/// The product x · w of a value and constant weights.
+/// The product x · w of a tensor computed from the record and constant weights.
 fn times_weights(
     b: &mut Builder,
     name: &str,
@@ -576,14 +582,14 @@ fn times_weights(
     }
     let weights = constants::transpose(&w, &[1, 0]).numbers()?;
     let mut y = operations::product(b, name, x, weights, w.dims[1])?;
-    // A vector counts as a column, whose axis is left out of the result.
+    // A vector of weights counts as a column, whose axis is left out of the result.
     if vector {
         y = y.spliced(y.dims.len() - 1, &[]);
     }
     Ok(y)
 }
 
-/// The product w · x of constant weights and a value.
+/// The product w · x of constant weights and a tensor computed from the record.
 fn weights_times(
     b: &mut Builder,
     name: &str,
@@ -610,8 +616,7 @@ fn weights_times(
         ));
     }
     let (outputs, several) = (w.dims[0], ahead.iter().product());
-    // The axis of the sum becomes that of the channels, because a convolution of 1 × 1 sums over
-    // them.
+    // The axis of the sum becomes the channel axis, because a 1 × 1 convolution sums over channels.
     let from = Live::new(x.value, vec![several, inner, cols], x.kind);
     let turned = b.transpose(name, &from, &[1, 0, 2])?;
     let each = turned.with_dims(vec![inner, several * cols]);
@@ -626,8 +631,8 @@ fn weights_times(
     })
 }
 
-/// The product x · w, where w has a matrix for each index of its axes in front. It becomes a
-/// convolution of 1 × 1 with a group for each matrix.
+/// The product x · w, where `w` has a separate matrix for each index of its leading axes. It
+/// becomes a 1 × 1 convolution with one group for each matrix.
 fn batch(b: &mut Builder, name: &str, x: &Live, w: &ConstantTensor) -> Result<Live, String> {
     let meet = || match x.dims.last() == w.dims.get(w.dims.len() - 2) {
         true => format!(
@@ -646,8 +651,7 @@ fn batch(b: &mut Builder, name: &str, x: &Live, w: &ConstantTensor) -> Result<Li
     else {
         return Err(meet());
     };
-    // w has a matrix for each index of the last of x's axes in front. Earlier axes of x must have
-    // size 1.
+    // `w` has a matrix for each index of x's last leading axes. Earlier axes of x must have size 1.
     let long = |d: &[usize]| d.iter().copied().filter(|&n| n > 1).collect::<Vec<_>>();
     let early = x
         .records
@@ -683,8 +687,7 @@ fn batch(b: &mut Builder, name: &str, x: &Live, w: &ConstantTensor) -> Result<Li
     })
 }
 
-/// Returns constant weights as a matrix, without axes of size 1 in front. A vector becomes a
-/// column.
+/// Returns constant weights as a matrix, without leading axes of size 1. A vector becomes a column.
 fn matrix(c: &ConstantTensor) -> Result<ConstantTensor, String> {
     match *c.dims {
         [k] => Ok(c.with_dims(vec![k, 1])),
@@ -718,7 +721,7 @@ fn softmax(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     operations::softmax(b, &node.name, &x, shape, of)
 }
 
-/// `EyeLike`: a constant matrix with the sizes of the input, 1 on a diagonal and 0 elsewhere.
+/// `EyeLike`: a constant matrix with the sizes of the input: 1 on a diagonal and 0 elsewhere.
 fn identity(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?;
     let sizes = b.shape_constant(x, Element::I64).integers()?;
@@ -736,8 +739,8 @@ fn identity(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(vec![ModelValue::Constant(Rc::new(c))])
 }
 
-/// `Size`: the number of elements as a constant. A value of records is refused if the model does
-/// not state their number.
+/// `Size`: the number of elements as a constant. If the tensor has an axis of the records, the
+/// model must state the number of records.
 fn count(b: &Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?;
     match x.records.map_or(Some(1), |_| b.records) {
@@ -766,8 +769,8 @@ fn flatten(b: &Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
         }
         Some(r) => product(&x.dims[..a.saturating_sub(1).max(r)]),
     };
-    // The rows of the result are the records, so other axes in front must have size 1. In a model
-    // of one record, the columns may include the axis of the records.
+    // The rows of the result are the records, so other axes in front must have size 1. If the model
+    // states one record, the columns may include the axis of the records.
     let mixed = x.records.is_some_and(|r| a <= r);
     if (mixed && b.records != Some(1)) || ahead != 1 {
         return Err(format!(
@@ -841,7 +844,7 @@ fn slice(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     Ok(x)
 }
 
-/// True if a slice of the axis of the records takes all records in their order.
+/// Returns true if a slice along the axis of the records takes all records in their order.
 fn all_records(b: &Builder, start: i64, end: i64, step: i64) -> bool {
     match b.records {
         Some(n) => constants::sliced(start, end, step, n).is_ok_and(|at| at.into_iter().eq(0..n)),
@@ -906,7 +909,7 @@ fn pad(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     padded.map_err(|e| format!("pads: {e}"))
 }
 
-/// `Gather`: elements along an axis by their indices.
+/// `Gather`: selects elements along an axis by their indices.
 fn gather(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     if let Some(ModelValue::Constant(table)) = node.input(0) {
         return values::looked_up(b, node, table);
@@ -919,7 +922,7 @@ fn gather(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     Ok(y.spliced(a, &c.dims))
 }
 
-/// `Split`: parts along an axis.
+/// `Split`: cuts a tensor into parts along an axis.
 fn split(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?.clone();
     let a = inner_axis(node.int("axis", 0), &x)?;
@@ -943,7 +946,7 @@ fn split(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(results)
 }
 
-/// The sizes of the parts that `Split` makes of an axis of size `n`.
+/// Returns the sizes of the parts into which `Split` cuts an axis of size `n`.
 pub(super) fn parts(node: &OnnxNode<'_>, n: usize) -> Result<Vec<usize>, String> {
     let parts: Vec<usize> = match node.ints_of("split", 1)? {
         Some(parts) => parts

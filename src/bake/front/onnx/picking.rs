@@ -1,5 +1,5 @@
-//! Operations that look for elements, or take them from places: `ArgMax`, `TopK`, `GatherElements`,
-//! `ScatterND` and others, and the losses that are made of them.
+//! ONNX operations that search for elements or pick them by index: `ArgMax`, `TopK`,
+//! `GatherElements`, `ScatterND` and others. Also the losses that are built from them.
 
 use super::node::{OnnxNode, live};
 use super::ops::NodeOutputs;
@@ -12,8 +12,8 @@ use crate::bake::front::ranking;
 use crate::bake::front::value::{Class, Live, ModelValue, axes, axis, inner_axis};
 use crate::ir::op::{Arithmetic, SoftmaxOf};
 
-/// `ArgMax` and `ArgMin`. An `ArgMax` over all values of a record that gives the first of the
-/// largest ones becomes a class. All other indices are values.
+/// `ArgMax` and `ArgMin`. An `ArgMax` over all elements of a record becomes a predicted class, if
+/// it selects the first of equal elements. All other results are tensors of indices.
 pub(super) fn index(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?;
     let a = inner_axis(node.int("axis", 0), x)?;
@@ -36,7 +36,7 @@ pub(super) fn index(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(vec![ModelValue::Live(index)])
 }
 
-/// `Hardmax`: 1 at the first of the largest elements, else 0.
+/// `Hardmax`: 1 at the first of the largest elements, 0 elsewhere.
 pub(super) fn hardmax(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let (mut a, mut of) = (inner_axis(node.int("axis", -1), x)?, x.clone());
@@ -51,7 +51,7 @@ pub(super) fn hardmax(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
     Ok(x.with_value(hot.value))
 }
 
-/// `TopK`: the largest or smallest elements and their indices.
+/// `TopK`: the largest or smallest elements along an axis, and their indices.
 pub(super) fn top(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?;
     let count = match node.int("k", 0) {
@@ -67,7 +67,7 @@ pub(super) fn top(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(found.map(ModelValue::Live).to_vec())
 }
 
-/// Returns a value with all its axes joined to one. A value with an axis of the records is refused.
+/// Flattens a tensor to one axis. A tensor with an axis of the records is an error.
 fn list(x: &Live) -> Result<Live, String> {
     match x.records {
         None => Ok(x.with_dims(vec![x.len()])),
@@ -78,8 +78,9 @@ fn list(x: &Live) -> Result<Live, String> {
     }
 }
 
-/// The row-major positions in a tensor of `sizes` that the elements of `index` name. Each element
-/// is the coordinate along axis `a`. The other coordinates are those of the element in `index`.
+/// Returns for each element of `index` a row-major position in a tensor of `sizes`. The element's
+/// number is the coordinate along axis `a`. The other coordinates are those of the element's place
+/// in `index`.
 fn places(sizes: &[usize], index: &ConstantTensor, a: usize) -> Result<Vec<usize>, String> {
     if index.dims.len() != sizes.len() {
         return Err(format!(
@@ -104,8 +105,8 @@ fn places(sizes: &[usize], index: &ConstantTensor, a: usize) -> Result<Vec<usize
     along.into_iter().enumerate().map(place).collect()
 }
 
-/// `GatherElements`: replaces each index by the element that has this coordinate along the axis.
-/// The element's other coordinates are those of the index.
+/// `GatherElements`: replaces each index by an element of the tensor. The index is that element's
+/// coordinate along the axis. The other coordinates are the index's own.
 pub(super) fn elements(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, index) = (operand(node, 0)?, operand(node, 1)?);
     match (x, index) {
@@ -129,9 +130,11 @@ pub(super) fn elements(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Str
     }
 }
 
-/// The row-major position of the first element of each block, and the number of elements of a
-/// block. Each row of `index` has coordinates of the first axes of `sizes`. The block is all
-/// elements along the other axes.
+/// Finds the blocks of a tensor of `sizes` that the rows of `index` name. A row has coordinates
+/// along the first axes. Its block has all elements along the other axes.
+///
+/// Returns the row-major position of each block's first element, and the number of elements of a
+/// block.
 fn blocks(sizes: &[usize], index: &ConstantTensor) -> Result<(Vec<usize>, usize), String> {
     let depth = index.dims.last().copied().unwrap_or(0);
     if depth == 0 || depth > sizes.len() {
@@ -153,8 +156,8 @@ fn blocks(sizes: &[usize], index: &ConstantTensor) -> Result<(Vec<usize>, usize)
     Ok((firsts?, block))
 }
 
-/// `GatherND`: the blocks of elements that the rows of the indices name ([`blocks`]). The first
-/// `batch_dims` axes are common to the value and the indices.
+/// `GatherND`: picks the blocks of elements that the rows of the indices name ([`blocks`]). The
+/// tensor and the indices share the first `batch_dims` axes.
 pub(super) fn gather(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let index = node.needed(1, "indices")?;
@@ -193,8 +196,8 @@ pub(super) fn gather(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
     Ok(y.with_dims(dims))
 }
 
-/// `ScatterElements`, `Scatter` and `ScatterND`: a value in which updates replace the elements at
-/// the indices.
+/// `ScatterElements`, `Scatter` and `ScatterND`: returns a tensor in which the updates replace the
+/// elements at the indices.
 pub(super) fn scatter(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let reduction = node.text("reduction", "none");
     if reduction != "none" {
@@ -219,7 +222,7 @@ pub(super) fn scatter(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
     if at.len() != updates.len() {
         return Err(format!("{} places for {}", at.len(), updates.shown()));
     }
-    // A later update of a place replaces an earlier one.
+    // If two updates have the same position, the later one wins.
     let mut from: Vec<usize> = (0..x.len()).collect();
     for (i, &at) in at.iter().enumerate() {
         from[at] = x.len() + i;
@@ -229,8 +232,8 @@ pub(super) fn scatter(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
     Ok(y.with_dims(x.dims.clone()))
 }
 
-/// `Compress`: the elements for which a constant condition is true, along an axis. Without an axis
-/// they are taken from the flattened value.
+/// `Compress`: picks the elements along an axis for which a constant condition is true. Without an
+/// axis, it picks from the flattened tensor.
 pub(super) fn compress(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let condition = node.needed(1, "a condition")?.integers()?;
@@ -251,8 +254,8 @@ pub(super) fn compress(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Str
     operations::along(b, &node.name, &x, a, &at)
 }
 
-/// `CenterCropPad`: cuts axes, or pads them with zeros, to the stated sizes. Both ends change
-/// alike. An odd element is cut or added at the end.
+/// `CenterCropPad`: cuts axes to the stated sizes, or pads them with zeros. Both ends change
+/// equally, and an odd element is cut or added at the end.
 pub(super) fn centred(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let mut x = live(node, 0)?.clone();
     let sizes = node.needed(1, "a shape")?.integers()?;
@@ -288,8 +291,8 @@ pub(super) fn centred(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
     Ok(x)
 }
 
-/// `NegativeLogLikelihoodLoss` of `x`, the logarithms of probabilities. The second axis of `x` is
-/// that of the classes.
+/// `NegativeLogLikelihoodLoss` of `x`, the logarithms of probabilities. The second axis of `x` has
+/// the classes.
 pub(super) fn loss(b: &mut Builder, node: &OnnxNode<'_>, x: &Live) -> Result<Live, String> {
     let name = &node.name;
     let a = inner_axis(1, x)?;
@@ -297,7 +300,8 @@ pub(super) fn loss(b: &mut Builder, node: &OnnxNode<'_>, x: &Live) -> Result<Liv
     let target = live(node, 1)?;
     let index = operations::squeezed("Unsqueeze", target, Some(&[1]))?;
     let found = ranking::picked(b, name, Operand::Live(x), &index, a)?;
-    // The weight of each target, 0 for targets equal to `ignore_index`. `None` if all weigh 1.
+    // The weight of each target. It is 0 for a target equal to `ignore_index`. `None` if all
+    // weights are 1.
     let mut weight: Option<Live> = None;
     if let Some(c) = node.constant(2, "weights")? {
         let hot = elementwise::one_hot(b, name, target, (-1, classes), [0.0, 1.0])?;
@@ -350,7 +354,7 @@ pub(super) fn loss(b: &mut Builder, node: &OnnxNode<'_>, x: &Live) -> Result<Liv
     }
 }
 
-/// `SoftmaxCrossEntropyLoss`: the loss, and the logarithms of the probabilities.
+/// `SoftmaxCrossEntropyLoss`: returns the loss and the logarithms of the probabilities.
 pub(super) fn cross_entropy(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let x = live(node, 0)?;
     let a = inner_axis(1, x)?;

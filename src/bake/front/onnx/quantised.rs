@@ -1,11 +1,13 @@
-//! Operations on quantised integers (`QLinearConv`, `QGemm`, …), and those of dynamic quantization
-//! (`DynamicQuantizeLinear`, `MatMulInteger`, …).
+//! ONNX operations on quantized integers (`QLinearConv`, `QGemm`, …) and those of dynamic
+//! quantization (`DynamicQuantizeLinear`, `MatMulInteger`, …).
 //!
-//! Each is computed as the operations that define it. `QLinearConv` is `DequantizeLinear` of its
-//! operands, `Conv` and `QuantizeLinear`. So [`super::integers`] sees what it sees in a model with
-//! these nodes, and both kinds of models have the same rules. A node is taken apart when it is
-//! computed, and not in the file. So there are no names to invent, messages name the node of the
-//! model, and the scales of biases are constants that other nodes may have computed.
+//! Such a node is computed as the operations that define it. `QLinearConv` is `DequantizeLinear` of
+//! its operands, then `Conv`, then `QuantizeLinear`. So [`super::integers`] applies the same rules
+//! to both forms of a model.
+//!
+//! The node is split while it is computed, not in the model's file. So no names need to be
+//! invented, and messages name the node of the model. Scales of biases may be constants that other
+//! nodes computed.
 
 use super::node::{OnnxNode, live};
 use super::ops::NodeOutputs;
@@ -24,7 +26,8 @@ const MICROSOFT: &str = "com.microsoft";
 const POOL: &str = "auto_pad ceil_mode channels_last count_include_pad kernel_shape pads strides";
 const CONV: &str = "auto_pad dilations group kernel_shape pads strides";
 
-/// The operations with the names of their sets and attributes.
+/// The operations that are split into several. An entry has the operation, its operation set and
+/// its supported attributes.
 pub(super) const OPS: [(&str, &str, &str); 19] = [
     ("ConvInteger", "", CONV),
     ("DequantizeLinear", MICROSOFT, "axis"),
@@ -47,23 +50,23 @@ pub(super) const OPS: [(&str, &str, &str); 19] = [
     ("QuantizeLinear", MICROSOFT, "axis"),
 ];
 
-/// The inputs of an operation on quantised integers. An operand has an input, its scale and its
-/// zero point, in this order.
+/// The positions of a quantized operation's inputs. An operand takes three inputs in a row: its
+/// integers, their scale and their zero point.
 struct Layout {
-    /// The operation on the real numbers.
+    /// The ONNX operation that computes the same on real numbers.
     real: &'static str,
-    /// The input that holds the first operand.
+    /// The index of the input that holds the first operand's integers.
     first: usize,
-    /// The number of operands.
+    /// The number of quantized operands.
     operands: usize,
-    /// The input that holds the scale of the result. The zero point is behind it.
+    /// The index of the input that holds the scale of the result. The next input is its zero point.
     result: usize,
-    /// The input that holds the biases, which have the scale of the sums.
+    /// The index of the input that holds the biases. Their scale is that of the sums of products.
     biases: Option<usize>,
 }
 
 impl Layout {
-    /// The layout of a node's inputs; `None` for other operations.
+    /// Returns the positions of a node's inputs. `None` if its operation is not in this list.
     fn of(node: &OnnxNode<'_>) -> Option<Layout> {
         let layout = |real, first, operands, result| Layout {
             real,
@@ -96,35 +99,35 @@ impl Layout {
     }
 }
 
-/// Integers with their zero points, which are 0 if there are none.
+/// Integers of a quantized operand with their zero points. `None` stands for zero points of 0.
 struct Integers {
     numbers: ModelValue,
     zero: Option<ModelValue>,
 }
 
-/// The number of the type FLOAT.
+/// ONNX's code of the type FLOAT.
 const FLOAT: i64 = 1;
 
 const EARLIER: &str = "an earlier mistake leaves out its inputs";
 
-/// A node that is computed as several operations.
+/// Splits a quantized node into several operations and computes them.
 pub(super) struct Parts<'p, 'n> {
     pub(super) builder: &'p mut Option<Builder>,
     pub(super) node: &'p OnnxNode<'n>,
-    /// The number of elements that constants may have together.
+    /// The most elements that all constants computed from now on may have together.
     pub(super) left: &'p mut usize,
-    /// The version of the standard operation set.
+    /// The version of ONNX's standard operation set.
     pub(super) version: i64,
 }
 
-/// True if a node is computed by [`Parts::outputs`].
+/// True if a node must be split into operations by [`Parts::outputs`].
 pub(super) fn in_parts(node: &OnnxNode<'_>) -> bool {
     let plain = ["DequantizeLinear", "QuantizeLinear"];
     let own = |(op, set, _): &(&str, &str, &str)| (*op, *set) == (node.op(), node.domain());
     OPS.iter().any(own) && !plain.contains(&node.op())
 }
 
-/// The number that an attribute has in a part of a node.
+/// Makes an integer attribute for an operation into which a node is split.
 fn attribute(name: &str, i: i64) -> AttributeProto {
     AttributeProto {
         name: Some(name.into()),
@@ -138,7 +141,7 @@ fn constant(c: ConstantTensor) -> ModelValue {
     ModelValue::Constant(Rc::new(c))
 }
 
-/// The number of axes of a tensor.
+/// Returns the number of axes of a tensor.
 fn rank(value: &ModelValue) -> usize {
     match value {
         ModelValue::Constant(c) => c.dims.len(),
@@ -147,7 +150,7 @@ fn rank(value: &ModelValue) -> usize {
     }
 }
 
-/// The type of a tensor.
+/// Returns the element type of a tensor. A predicted class is an error.
 fn kind(value: &ModelValue) -> Result<Element, String> {
     match value {
         ModelValue::Constant(c) => Ok(c.kind),
@@ -156,7 +159,7 @@ fn kind(value: &ModelValue) -> Result<Element, String> {
     }
 }
 
-/// A constant with `n` elements, to which one element is repeated.
+/// Returns a constant with `n` elements. A constant of a single element is repeated.
 fn filled(c: &ConstantTensor, n: usize) -> Rc<ConstantTensor> {
     Rc::new(match c.len() {
         1 if n > 1 => c.pick(vec![n], &vec![0; n]),
@@ -165,7 +168,7 @@ fn filled(c: &ConstantTensor, n: usize) -> Rc<ConstantTensor> {
 }
 
 impl Parts<'_, '_> {
-    /// Computes the node.
+    /// Computes the outputs of the node.
     pub(super) fn outputs(&mut self) -> NodeOutputs {
         let one = |value: Result<ModelValue, String>| value.map(|v| vec![v]);
         match self.node.op() {
@@ -184,13 +187,13 @@ impl Parts<'_, '_> {
         }
     }
 
-    /// Input `i` of the node, which must be there.
+    /// Returns input `i` of the node. A missing input is an error.
     fn input(&self, i: usize, what: &str) -> Result<ModelValue, String> {
         let found = self.node.input(i).cloned();
         found.ok_or_else(|| format!("input {i}: expected {what}, found nothing"))
     }
 
-    /// The first output of an operation of the standard set on these inputs.
+    /// Computes an operation of the standard set on these inputs. Returns its first output.
     fn part(
         &mut self,
         op: &str,
@@ -219,7 +222,8 @@ impl Parts<'_, '_> {
         first.ok_or_else(|| EARLIER.into())
     }
 
-    /// An operation on quantised integers.
+    /// Computes a quantized operation: dequantizes its operands, computes on real numbers, and
+    /// quantizes the result.
     fn quantised(&mut self) -> Result<ModelValue, String> {
         let node = self.node;
         let layout = Layout::of(node).ok_or("it is not supported")?;
@@ -240,7 +244,7 @@ impl Parts<'_, '_> {
         };
         let attributes = node.proto.attribute.iter().filter(own).cloned().collect();
         let real = self.part(layout.real, attributes, inputs)?;
-        // Without a scale, the result of `QGemm` is real numbers.
+        // If `QGemm` has no scale for its result, the result is real numbers.
         if node.op() == "QGemm" && node.input(layout.result).is_none() {
             return Ok(real);
         }
@@ -251,8 +255,8 @@ impl Parts<'_, '_> {
         self.part("QuantizeLinear", vec![along], inputs)
     }
 
-    /// The scales at input `i` and the zero points behind it, as many of both. Zero points that are
-    /// left out are 0, of the type `integers`.
+    /// Returns the scales at input `i` and the zero points behind it, equally many of both. Missing
+    /// zero points are 0, of the type `integers`.
     fn steps(&self, i: usize, integers: Element) -> Result<(ModelValue, ModelValue), String> {
         let scale = self.node.needed(i, "a scale")?;
         let zero = match self.node.constant(i + 1, "a zero point")? {
@@ -264,12 +268,12 @@ impl Parts<'_, '_> {
         Ok((ModelValue::Constant(scale), ModelValue::Constant(zero)))
     }
 
-    /// The real numbers of operand `i`.
+    /// Dequantizes operand `i` of the node to real numbers.
     fn operand(&mut self, layout: &Layout, i: usize) -> Result<ModelValue, String> {
         let at = layout.first + 3 * i;
         let x = self.input(at, "integers")?;
         let (scale, zero) = self.steps(at + 1, kind(&x)?)?;
-        // Only these operations have scales along an axis.
+        // Only these operands may have several scales, along this axis.
         let last = rank(&x).max(1) as i64 - 1;
         let axis = match (layout.real, i) {
             ("Conv", 1) => Some(0),
@@ -292,7 +296,8 @@ impl Parts<'_, '_> {
         self.part("DequantizeLinear", vec![along], inputs)
     }
 
-    /// The real numbers of the biases at input `i`. Their scales are those of the products.
+    /// Dequantizes the biases at input `i` to real numbers. A bias has the scale of the products:
+    /// both operands' scales multiplied.
     fn biases(&mut self, i: usize) -> Result<Option<ModelValue>, String> {
         let Some(biases) = self.node.input(i).cloned() else {
             return Ok(None);
@@ -311,8 +316,8 @@ impl Parts<'_, '_> {
         self.part("DequantizeLinear", vec![along], inputs).map(Some)
     }
 
-    /// Integers less their zero points, as floats. Zero points of a list are for the indices along
-    /// axis `axis`.
+    /// Returns integers less their zero points, as floats. If there are several zero points, they
+    /// belong to the indices along `axis`.
     fn whole(&mut self, of: Integers, axis: usize) -> Result<ModelValue, String> {
         let axes = rank(&of.numbers);
         let x = self.cast(of.numbers, FLOAT)?;
@@ -336,7 +341,7 @@ impl Parts<'_, '_> {
         self.part("Cast", vec![attribute("to", to)], vec![Some(x)])
     }
 
-    /// The integers at input `i` with their zero points at input `zero`.
+    /// Returns the integers at input `i` with their zero points at input `zero`.
     fn integers(&self, i: usize, zero: usize) -> Result<Integers, String> {
         Ok(Integers {
             numbers: self.input(i, "integers")?,
@@ -344,10 +349,10 @@ impl Parts<'_, '_> {
         })
     }
 
-    /// The sums of products of integers less their zero points, by `Conv` or `MatMul`.
+    /// Computes sums of products of integers less their zero points, by `Conv` or `MatMul`.
     fn sums(&mut self, op: &str, x: Integers, y: Integers) -> Result<ModelValue, String> {
-        // Zero points are for the rows of the first matrix, the columns of the second, or the
-        // outputs of a convolution.
+        // If there are several zero points, they belong to the rows of the first matrix, to the
+        // columns of the second, or to the outputs of a convolution.
         let axes = match op {
             "Conv" => [1, 0],
             _ => [rank(&x.numbers).max(2) - 2, rank(&y.numbers).max(1) - 1],
@@ -364,8 +369,8 @@ impl Parts<'_, '_> {
         }
     }
 
-    /// Sums times the scale of one operand and that at input `other`, plus the biases at input
-    /// `biases` if there are some.
+    /// Multiplies sums by both operands' scales: `scale` and the one at input `other`. Then adds
+    /// the biases at input `biases`, if the node has them.
     fn scaled(
         &mut self,
         sums: ModelValue,
@@ -386,8 +391,8 @@ impl Parts<'_, '_> {
         }
     }
 
-    /// `DynamicQuantizeLinear`: integers, their scale and their zero point, which the smallest and
-    /// the largest number of the record decide.
+    /// `DynamicQuantizeLinear`: integers with a scale and a zero point. The scale and zero point
+    /// follow from the smallest and largest number of each record.
     fn dynamic(&mut self) -> Result<[ModelValue; 3], String> {
         let (x, name) = (live(self.node, 0)?, &*self.node.name);
         let b = self.builder.as_mut().ok_or(EARLIER)?;
@@ -395,8 +400,8 @@ impl Parts<'_, '_> {
             return Err(format!("it has one scale for {records} records together"));
         }
         let axes: Vec<usize> = (0..x.dims.len()).collect();
-        // With an axis of the records there is a scale for each record. It has the axes of x, so
-        // that it meets the values of its record.
+        // With an axis of the records, each record has a scale of its own. The scale keeps x's
+        // axes, so that it is broadcast over its record's numbers.
         let keep = x.records.is_some();
         let positive = clip(0.0, f64::INFINITY);
         let most = operations::reduce(b, name, x, axes.clone(), Reduction::Max, keep)?;
@@ -409,7 +414,7 @@ impl Parts<'_, '_> {
         let steps = ConstantTensor::floats(vec![], vec![255.0]);
         let steps = elementwise::constant_like(b, name, &range, &steps)?;
         let scale = quotient(b, name, &range, &steps)?;
-        // The scale of zeros alone is 1.
+        // If all numbers are 0, the scale is 1.
         let above = math(b, name, &scale, Math::Above)?;
         let none = elementwise::not(b, name, &above)?;
         let scale = combined(b, name, Arithmetic::Add, &scale, &none)?;
@@ -429,7 +434,7 @@ impl Parts<'_, '_> {
         Ok([numbers, scale, zero])
     }
 
-    /// `DynamicQuantizeMatMul`: the product of values, which are quantised first, and quantised
+    /// `DynamicQuantizeMatMul`: quantizes a tensor dynamically, and multiplies it by quantized
     /// weights.
     fn dynamic_product(&mut self) -> Result<ModelValue, String> {
         let [numbers, scale, zero] = self.dynamic()?;
@@ -440,15 +445,16 @@ impl Parts<'_, '_> {
     }
 }
 
-/// x / y, as the float that engines round it to. A quotient by 2y is doubled, because the golden
-/// vectors round a product with a constant to a float, and no quotient. Doubling is exact.
+/// x / y, rounded to f32 as the engines do. The golden vectors round a product with a constant to
+/// f32, but not a quotient. So this divides by 2y and doubles the quotient, which is exact.
 fn quotient(b: &mut Builder, name: &str, x: &Live, y: &Live) -> Result<Live, String> {
     let double = b.scale(name, y, &[2.0], &[0.0])?;
     let half = combined(b, name, Arithmetic::Divide, x, &double)?;
     b.scale(name, &half, &[2.0], &[0.0])
 }
 
-/// `QuantizeLinear` with one scale that is computed from the record, or one for each record.
+/// `QuantizeLinear` with a scale that is computed from the record. There is one scale, or one for
+/// each record.
 pub(super) fn by_computed_scale(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, scale, name) = (live(node, 0)?, live(node, 1)?, &node.name);
     let zero = match node.input(2) {

@@ -1,5 +1,5 @@
-//! `LSTM`, `GRU` and `RNN`, unrolled: each place of the sequence is computed by operations of its
-//! own, which share their weights.
+//! `LSTM`, `GRU` and `RNN`, unrolled. Each place of the sequence (time step) has operations of its
+//! own, and all places share the weights.
 
 use super::node::{OnnxNode, live};
 use super::ops::NodeOutputs;
@@ -11,7 +11,7 @@ use crate::bake::front::operations;
 use crate::bake::front::value::{Live, ModelValue, order_of};
 use crate::ir::op::{Activation, Arithmetic};
 
-/// The most places of a sequence, of both directions together.
+/// The most time steps that may be unrolled, summed over both directions.
 const LONGEST: usize = 1024;
 
 /// The kinds of recurrent layers.
@@ -19,8 +19,8 @@ const LONGEST: usize = 1024;
 enum Kind {
     Lstm,
     Gru {
-        /// True if the reset gate is applied to the product of the state and its weights, not to
-        /// the state (`linear_before_reset`).
+        /// True if the reset gate multiplies the product of the state and its weights. False if it
+        /// multiplies the state itself. The ONNX attribute is `linear_before_reset`.
         product: bool,
     },
     Rnn(Activation),
@@ -51,7 +51,7 @@ impl Kind {
         Ok(kind)
     }
 
-    /// The number of gates. The weights have so many rows for each number of the state.
+    /// The number of gates. Each weight matrix has this many rows for each number of the state.
     fn gates(self) -> usize {
         match self {
             Kind::Lstm => 4,
@@ -61,35 +61,38 @@ impl Kind {
     }
 }
 
-/// The weights of one direction. A matrix has a row for each number of each gate.
+/// The weights of one direction of a recurrent layer. A matrix has a row for each number of each
+/// gate.
 struct Direction {
     kind: Kind,
     size: usize,
     of_input: Vec<f64>,
     of_state: Vec<f64>,
-    /// The biases that are added to the product of the input and its weights. They include those of
-    /// the state, but for the ones in `reset`.
+    /// The biases to add to the product of the input and its weights. The biases of the state are
+    /// already added in, except those in `reset`.
     biases: Vec<f64>,
-    /// The biases that are added to the product that a GRU resets ([`Kind::Gru`]). Otherwise empty.
+    /// The biases to add to the product that a GRU's reset gate multiplies ([`Kind::Gru`]). Empty
+    /// for other layers.
     reset: Vec<f64>,
     backwards: bool,
 }
 
-/// The state of a direction: the output, and the cell of an LSTM. `None` stands for zeros.
+/// The state of one direction of a recurrent layer: its output, and the cell of an LSTM. `None`
+/// stands for zeros.
 #[derive(Clone, Default)]
 struct State {
     output: Option<Live>,
     cell: Option<Live>,
 }
 
-/// The numbers of direction `d` in a constant whose first axis has `of` directions.
+/// Returns the numbers of direction `d` from a constant whose first axis has `of` directions.
 fn part(c: &ConstantTensor, d: usize, of: usize) -> Result<Vec<f64>, String> {
     let numbers = c.numbers()?;
     let n = numbers.len() / of;
     Ok(numbers[d * n..(d + 1) * n].to_vec())
 }
 
-/// Reads the weights of each direction. `inputs` is the count of numbers of a place.
+/// Reads the weights of each direction. `inputs` is the number of inputs at each time step.
 fn directions(node: &OnnxNode<'_>, kind: Kind, inputs: usize) -> Result<Vec<Direction>, String> {
     let backwards: &[bool] = match node.text("direction", "forward") {
         "forward" => &[false],
@@ -141,7 +144,7 @@ fn directions(node: &OnnxNode<'_>, kind: Kind, inputs: usize) -> Result<Vec<Dire
     backwards.iter().enumerate().map(one).collect()
 }
 
-/// Exchanges the first two axes: [record, place, number] becomes [place, record, number].
+/// Exchanges the first two axes, so that [record, place, number] becomes [place, record, number].
 fn places_first(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
     match (x.records, &x.dims[..]) {
         (Some(0), _) => Ok(Live {
@@ -152,8 +155,8 @@ fn places_first(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
     }
 }
 
-/// The first state of direction `d` from input `i`, with the axes [record, number]. `None` stands
-/// for zeros.
+/// Returns the initial state of direction `d` from the node's input `i`, with the axes [record,
+/// number]. `None` stands for zeros.
 fn first_state(
     b: &mut Builder,
     node: &OnnxNode<'_>,
@@ -179,7 +182,8 @@ fn first_state(
 }
 
 impl Direction {
-    /// Selects `count` gates from gate `first` on along the last axis. A gate has `size` numbers.
+    /// Selects `count` gates, from the gate `first` on, along the last axis. A gate has `size`
+    /// numbers.
     fn gate(
         &self,
         b: &mut Builder,
@@ -191,7 +195,7 @@ impl Direction {
         operations::along(b, name, x, x.dims.len() - 1, &at)
     }
 
-    /// The product of the state and its weights for `count` gates from gate `first` on.
+    /// Multiplies the state by its weights for `count` gates, from the gate `first` on.
     fn of_state(
         &self,
         b: &mut Builder,
@@ -204,8 +208,8 @@ impl Direction {
         operations::product(b, name, state, weights, count * self.size)
     }
 
-    /// Builds the direction over a whole sequence. Returns the output of each place in the order of
-    /// the places, and the final state.
+    /// Builds this direction over a whole sequence. Returns the output of each time step, in the
+    /// order of the sequence, and the final state.
     fn sequence(
         &self,
         b: &mut Builder,
@@ -231,8 +235,8 @@ impl Direction {
         Ok((outputs.into_iter().flatten().collect(), state))
     }
 
-    /// The state after a place, from the state `s` before it. `x` is the place's input times the
-    /// weights of all gates, plus the biases.
+    /// Builds one time step: returns the state after it, from the state `s` before it. `x` is the
+    /// step's input times the weights of all gates, plus the biases.
     fn step(&self, b: &mut Builder, name: &str, x: &Live, s: &State) -> Result<State, String> {
         match self.kind {
             Kind::Lstm => self.lstm(b, name, x, s),
@@ -248,8 +252,8 @@ impl Direction {
         }
     }
 
-    /// The first `gates` gates of `x`, plus the product of the state and its weights. `x` is that
-    /// of [`Direction::step`].
+    /// Returns the first `gates` gates of `x`, plus the product of the state and its weights. `x`
+    /// has the weighted inputs of all gates, as in [`Direction::step`].
     fn with_state(
         &self,
         b: &mut Builder,
@@ -267,8 +271,8 @@ impl Direction {
         }
     }
 
-    /// Computes a step of an LSTM. The gates are input, output, forget and the candidate of the
-    /// cell, in this order.
+    /// Builds one time step of an LSTM. The gates are input, output, forget and cell candidate, in
+    /// this order.
     fn lstm(&self, b: &mut Builder, name: &str, x: &Live, s: &State) -> Result<State, String> {
         let sum = self.with_state(b, name, x, (s, 4))?;
         let open = self.gate(b, name, &sum, (0, 3))?;
@@ -291,8 +295,8 @@ impl Direction {
         })
     }
 
-    /// Computes a step of a GRU. The gates are update, reset and the candidate of the state, in
-    /// this order.
+    /// Builds one time step of a GRU. The gates are update, reset and state candidate, in this
+    /// order.
     fn gru(
         &self,
         b: &mut Builder,
@@ -344,7 +348,8 @@ impl Direction {
     }
 }
 
-/// Refuses peepholes, `clip`, `input_forget`, and sequences whose stated length is not `places`.
+/// Returns an error for peepholes, `clip` and `input_forget`, and for stated sequence lengths other
+/// than `places`.
 fn check(node: &OnnxNode<'_>, places: usize) -> Result<(), String> {
     if node.input(7).is_some() && node.op() == "LSTM" {
         return Err("peepholes are not supported".into());
@@ -362,7 +367,7 @@ fn check(node: &OnnxNode<'_>, places: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Joins values along a new first axis.
+/// Stacks tensors along a new first axis.
 fn joined(b: &mut Builder, name: &str, parts: &[Live]) -> Result<Live, String> {
     let parts: Result<Vec<Live>, String> = parts
         .iter()
@@ -371,8 +376,8 @@ fn joined(b: &mut Builder, name: &str, parts: &[Live]) -> Result<Live, String> {
     operations::concat(b, name, &parts?, 0)
 }
 
-/// Builds a recurrent layer. Returns the outputs of all places, the final outputs, and the final
-/// cells of an LSTM.
+/// Builds a recurrent layer. Returns the outputs of all time steps, the final outputs, and for an
+/// LSTM the final cells.
 pub(super) fn unrolled(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let (x, name, layout) = (live(node, 0)?, &node.name, node.int("layout", 0));
     if x.rank() != 3 || x.records == Some(2) || x.records == Some(layout as usize) {
@@ -435,7 +440,8 @@ pub(super) fn unrolled(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(found.into_iter().map(float).collect())
 }
 
-/// Returns a result as it is for layout 0, otherwise with its axes in `order`.
+/// Returns a result unchanged for the ONNX attribute `layout` 0, otherwise with its axes in
+/// `order`.
 fn turned(
     b: &mut Builder,
     name: &str,

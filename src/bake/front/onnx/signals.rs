@@ -1,4 +1,5 @@
-//! Transforms of signals with sizes known at build time, which are products with constants.
+//! Fourier transforms of signals whose sizes are known at build time. They become products with
+//! constant matrices.
 
 use super::node::{OnnxNode, live};
 use super::tensor;
@@ -9,7 +10,7 @@ use crate::bake::front::value::{Live, inner_axis};
 use crate::ir::op::Window;
 use std::f64::consts::TAU;
 
-/// The only element of input `i`, a constant integer. `None` if the input is left out.
+/// Returns input `i`, which must be a constant of one integer. `None` if the input is left out.
 fn integer(node: &OnnxNode<'_>, i: usize, what: &str) -> Result<Option<i64>, String> {
     let Some(c) = node.constant(i, what)? else {
         return Ok(None);
@@ -20,14 +21,14 @@ fn integer(node: &OnnxNode<'_>, i: usize, what: &str) -> Result<Option<i64>, Str
     }
 }
 
-/// The largest length of a transform. The number of its weights grows with the square of the
+/// The most samples in a Fourier transform. The number of weights grows with the square of this
 /// length.
 const LONGEST: usize = 4096;
 
-/// Real and imaginary part of the factor of sample `i` for bin `k`, in a transform of `n` samples.
-/// Factors of an inverse transform are divided by `n`.
+/// Returns the real and imaginary part of sample `i`'s factor for bin `k` in a Fourier transform of
+/// `n` samples. Factors of an inverse transform are divided by `n`.
 fn factor(k: usize, i: usize, n: usize, inverse: bool) -> [f64; 2] {
-    // The product is reduced modulo `n` first, because an angle of many turns loses digits.
+    // `k * i` is reduced modulo `n` first, because an angle of many turns loses digits.
     let angle = TAU * (k * i % n) as f64 / n as f64;
     match inverse {
         true => [angle.cos() / n as f64, angle.sin() / n as f64],
@@ -35,8 +36,8 @@ fn factor(k: usize, i: usize, n: usize, inverse: bool) -> [f64; 2] {
     }
 }
 
-/// `DFT`: the discrete Fourier transform along an axis. The last axis is that of real and imaginary
-/// part.
+/// `DFT`: the discrete Fourier transform along an axis. The last axis of `x` has the real and the
+/// imaginary part.
 pub(super) fn fourier(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let along = match integer(node, 2, "an axis")? {
@@ -64,8 +65,8 @@ pub(super) fn fourier(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
     }
     let bins = if half { n / 2 + 1 } else { n };
     let samples = x.dims[a];
-    // There is a row of weights for the real and the imaginary part of each bin, and a column for
-    // each part of a sample.
+    // There is a row of weights for each part (real, imaginary) of each bin, and a column for each
+    // part of each sample.
     let mut weights = Vec::with_capacity(2 * bins * samples * parts);
     for (k, imaginary) in (0..bins).flat_map(|k| [(k, false), (k, true)]) {
         for i in 0..samples {
@@ -92,7 +93,7 @@ pub(super) fn fourier(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Stri
     b.transpose(&node.name, &y, &back)
 }
 
-/// `STFT`: the Fourier transform of each frame of a real signal, as a convolution.
+/// `STFT`: the Fourier transform of each frame of a real signal, computed as a convolution.
 pub(super) fn short_time(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let step = integer(node, 1, "a step")?.and_then(|n| usize::try_from(n).ok());
@@ -138,7 +139,7 @@ pub(super) fn short_time(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, S
     Ok(y.with_dims(vec![frames, bins, 2]).like(x.records))
 }
 
-/// `HannWindow`, `HammingWindow` and `BlackmanWindow`, as a constant of `size` numbers.
+/// Builds `HannWindow`, `HammingWindow` or `BlackmanWindow`, a constant of `size` numbers.
 pub(super) fn window(node: &OnnxNode<'_>, size: &ConstantTensor) -> Result<ConstantTensor, String> {
     let size = size.number()?;
     if !(1.0..=1048576.0).contains(&size) {

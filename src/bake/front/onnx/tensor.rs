@@ -1,4 +1,5 @@
-//! Tensors of the file as constants. Their numbers may be in other files beside the model.
+//! Reads tensors of an ONNX file as constants. Their numbers may be in other files beside the
+//! model.
 
 use super::file::TensorRest;
 use crate::bake::Mistakes;
@@ -9,18 +10,20 @@ use rten_onnx::onnx::{DataLocation, DataType, TensorProto};
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
-/// Reads the tensors of a model.
+/// Reads the tensors of an ONNX model as constants.
 pub(super) struct Tensors<'t, 'f> {
-    /// The folder of the model.
+    /// The folder that holds the model's file.
     pub(super) folder: &'t Path,
-    /// Reads files and records their paths.
+    /// Reads files, and lists the paths of all files that were read.
     pub(super) files: &'t mut Files<'f>,
-    /// The contents of files with numbers; `None` for files that cannot be read.
+    /// The contents of files with tensor data that were read so far. `None` for a file that cannot
+    /// be read.
     pub(super) data: HashMap<PathBuf, Option<Vec<u8>>>,
 }
 
 impl Tensors<'_, '_> {
-    /// Converts a tensor of the file to a constant. Mistakes are reported at `place`.
+    /// Converts a tensor of the ONNX file to a constant. Mistakes are reported with the text
+    /// `place`.
     pub(super) fn read(
         &mut self,
         tensor: &TensorProto,
@@ -51,8 +54,8 @@ impl Tensors<'_, '_> {
         }
     }
 
-    /// Returns the bytes of a tensor that another file in the model's folder stores. `None` after a
-    /// mistake. If an earlier tensor reported the file, no mistake is added.
+    /// Returns the bytes of a tensor that are stored in another file of the model's folder. `None`
+    /// after a mistake. A file that cannot be read is reported only once.
     fn external(
         &mut self,
         tensor: &TensorProto,
@@ -83,7 +86,7 @@ impl Tensors<'_, '_> {
             .components()
             .all(|c| matches!(c, Component::Normal(_) | Component::CurDir));
         let path = self.folder.join(location);
-        // A link may lead out of the folder too.
+        // A symbolic link may also lead out of the folder.
         let linked = || match (path.canonicalize(), self.folder.canonicalize()) {
             (Ok(path), Ok(folder)) => !path.starts_with(folder),
             _ => false,
@@ -116,10 +119,10 @@ impl Tensors<'_, '_> {
     }
 }
 
-/// The message on integers that constants cannot hold.
+/// The message about integers that are too large for a constant's i64.
 const LARGE: &str = "a UINT64 of 2^63 or more is not supported";
 
-/// Returns the type of one of ONNX's type codes; `None` for types that are not supported.
+/// Returns the element type for an ONNX type code. `None` for types that are not supported.
 pub(super) fn element(code: i64) -> Option<Element> {
     Some(match code {
         1 => Element::F32,
@@ -140,8 +143,8 @@ pub(super) fn element(code: i64) -> Option<Element> {
     })
 }
 
-/// Converts a tensor of the file to a constant. `external` has its bytes if another file stores
-/// them.
+/// Converts a tensor of the ONNX file to a constant. `external` has the tensor's bytes if another
+/// file stores them.
 pub(super) fn constant(
     tensor: &TensorProto,
     rest: &TensorRest,
@@ -194,7 +197,7 @@ pub(super) fn constant(
     ))
 }
 
-/// True for the types of floats.
+/// Returns true for ONNX's floating-point types.
 fn float(kind: DataType) -> bool {
     matches!(
         kind,
@@ -202,7 +205,7 @@ fn float(kind: DataType) -> bool {
     )
 }
 
-/// Decodes little-endian numbers of `size` bytes each.
+/// Decodes the raw data of a tensor: little-endian numbers of `size` bytes each.
 fn of_bytes(bytes: &[u8], size: usize, kind: DataType) -> Result<Data, String> {
     let parts = bytes.chunks_exact(size);
     let wide = |b: &[u8]| b.iter().rev().fold(0u64, |n, &b| n << 8 | u64::from(b));
@@ -233,8 +236,8 @@ fn of_bytes(bytes: &[u8], size: usize, kind: DataType) -> Result<Data, String> {
     Ok(Data::Ints(numbers.into_iter().map(Int::Known).collect()))
 }
 
-/// Reads the numbers of a tensor from the fields for its type, such as `float_data`, instead of raw
-/// bytes.
+/// Reads a tensor's numbers from the field for its type, such as `float_data`. Such a tensor has no
+/// raw bytes.
 fn of_fields(
     tensor: &TensorProto,
     rest: &TensorRest,

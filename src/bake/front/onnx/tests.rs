@@ -1,5 +1,5 @@
-//! Models of `tests/onnx` against ONNX Runtime (or scikit-learn) on the same records, and models
-//! that are refused.
+//! Compares the models of `tests/onnx` with ONNX Runtime or scikit-learn on the same records. Also
+//! tests models that the build refuses.
 
 use super::OPS;
 use crate::bake::front::fixtures::{self, ModelFolder, Outputs, read};
@@ -14,17 +14,17 @@ use rten_onnx::onnx::{
 };
 use std::path::{Path, PathBuf};
 
-/// The folder of the models.
+/// The folder with the ONNX test models.
 pub(super) fn folder() -> PathBuf {
     fixtures::folder("onnx")
 }
 
-/// The rows of an .npy.
+/// Returns the rows of the matrix in an .npy file of that folder.
 fn rows(name: &str) -> Vec<Vec<f64>> {
     fixtures::rows(&folder().join(name))
 }
 
-/// Checks a model of the folder.
+/// Checks a model of the ONNX test folder against its stored outputs.
 fn check(
     name: &str,
     shape: &str,
@@ -45,7 +45,7 @@ const CLASSES: (Kind, FinalActivation) = (Kind::Classes, FinalActivation::Softma
 
 const BINARY: (Kind, FinalActivation) = (Kind::Binary, FinalActivation::Sigmoid);
 
-/// Layers between quantised values are computed on the integers, whose sums floats hold.
+/// Layers between quantized tensors are computed on the integers, whose sums fit in an f32 exactly.
 #[test]
 fn layers_between_quantised_values_are_of_integers() {
     let path = fixtures::folder("onnx").join("integers.onnx");
@@ -207,8 +207,8 @@ fn networks_give_what_their_models_give() {
     }
 }
 
-/// Models of corner cases, choices and operators on integers, which `corners.py`, `branches.py` and
-/// `operators.py` in `tests/onnx` describe.
+/// Tests models of corner cases, of `If` branches and of operators on integers. The scripts
+/// `corners.py`, `branches.py` and `operators.py` in `tests/onnx` describe them.
 #[test]
 fn corners_are_what_onnx_runtime_makes_of_them() {
     for (name, values) in [
@@ -246,7 +246,7 @@ fn corners_are_what_onnx_runtime_makes_of_them() {
     }
 }
 
-/// A record has a part of every input, and its scores a part of every output.
+/// With several inputs, a record has a part for each input. Its scores have a part for each output.
 #[test]
 fn several_inputs_and_outputs_are_parts_of_one() {
     use Outputs::*;
@@ -309,7 +309,8 @@ fn several_inputs_and_outputs_are_parts_of_one() {
     );
 }
 
-/// A network with one of several outputs selected is like one with that output alone.
+/// A model with one of several outputs selected gives the same network as a model with that output
+/// alone.
 #[test]
 fn a_json_beside_the_model_chooses_an_output() {
     let f = ModelFolder::new("onnx");
@@ -463,7 +464,7 @@ fn text(s: &str) -> Option<String> {
     Some(s.to_string())
 }
 
-/// A node with its name and its output `NAME_out`.
+/// Makes a node of the model, with a name and the output `NAME_out`.
 fn node(op: &str, name: &str, inputs: &[&str]) -> NodeProto {
     NodeProto {
         op_type: text(op),
@@ -495,7 +496,7 @@ fn with_ints(mut node: NodeProto, name: &str, ints: &[i64]) -> NodeProto {
     node
 }
 
-/// A tensor of floats that are all 0.5.
+/// Makes a tensor of floats that are all 0.5.
 fn weights(name: &str, dims: &[i64]) -> TensorProto {
     TensorProto {
         name: text(name),
@@ -536,7 +537,7 @@ fn model(
     stating(inputs, nodes, initializer, outputs, (set, Vec::new()))
 }
 
-/// A model that also states the sizes of inner values.
+/// Makes a model that also states the sizes of inner tensors (`value_info`).
 fn stating(
     inputs: &[(&str, &[Option<i64>])],
     nodes: Vec<NodeProto>,
@@ -601,8 +602,8 @@ fn every_node_that_is_not_supported_is_named_at_once() {
     );
 }
 
-/// ONNX has one scale for all records of a batch. So a file that states their number is of one
-/// record, and one that does not has a scale for each record.
+/// ONNX defines one dynamic scale for all records of a batch. So a model that states the number of
+/// records is taken as one record. In other models, each record has its own scale.
 #[test]
 fn a_dynamic_scale_is_of_a_record() {
     let mut dynamic = node("DynamicQuantizeLinear", "d", &["x"]);
@@ -617,7 +618,7 @@ fn a_dynamic_scale_is_of_a_record() {
         let read = f.read().unwrap();
         assert_eq!(read.network.width, width);
         let x: Vec<f64> = (0..width).map(|i| i as f64 - 2.0).collect();
-        // 255 steps reach from the least number to the largest.
+        // The scale divides the range from the smallest to the largest number into 255 steps.
         let scale = (width - 1) as f64 / 255.0;
         let found = read.network.scores(&read.tensors, &x);
         for (found, x) in found.iter().zip(x) {
@@ -640,7 +641,7 @@ fn what_does_not_meet_is_refused_by_name() {
         &["m_out"],
         "net.onnx: node m (MatMul): values of [N, 4] and weights [5, 2] do not match",
     );
-    // Sizes that match in ONNX, but in a way that is not supported.
+    // ONNX allows these sizes, but this product is not supported.
     refused(
         IMAGE,
         vec![node("MatMul", "m", &["x", "w"])],
@@ -777,8 +778,8 @@ fn what_does_not_meet_is_refused_by_name() {
     );
 }
 
-/// Behind a mistake sizes are assumed where the model states them or the operation keeps them, so
-/// that one bake reports all mistakes.
+/// Behind a node with a mistake, sizes are assumed if the model states them or the operation keeps
+/// them. So one build reports all mistakes.
 #[test]
 fn mistakes_behind_mistakes_are_named_at_once() {
     let f = ModelFolder::new("onnx");
@@ -809,7 +810,7 @@ fn mistakes_behind_mistakes_are_named_at_once() {
              channels do not match"
         )
     };
-    // The output of an unknown operation has no known size.
+    // The output of an unsupported operation has no known size, so nodes behind it report nothing.
     assert_eq!(found.len(), 5, "{found:?}");
     assert!(
         found.contains(&wrong("b", "[N, 3, 8, 8]"))
@@ -860,7 +861,7 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
         f.mistakes(),
         ["net.onnx: expected operation set 7 to 26, found 6: onnx.version_converter converts it"]
     );
-    // Types and sizes that a record cannot have, in all inputs.
+    // Inputs whose types or sizes a record cannot have. All of them are reported.
     let inputs: [(&str, &[Option<i64>]); 3] = [VECTOR, ("y", &[]), ("z", &[None, Some(3), None])];
     f.put(
         "net.onnx",
@@ -924,7 +925,7 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
         f.mistakes(),
         ["net.onnx: it has no layers: scaling its input and a final function are all that it does"]
     );
-    // Nodes that no output depends on are not read.
+    // Nodes on which no output depends are not read, so their mistakes do not matter.
     let nodes = vec![node("Relu", "a", &["x"]), node("LSTM", "b", &["x"])];
     f.put("net.onnx", model(&[VECTOR], nodes, vec![], &["a_out"], 17));
     assert!(f.read().is_ok());
@@ -938,7 +939,8 @@ fn what_is_no_model_or_of_another_kind_is_refused() {
     }
 }
 
-/// A prefix of every model, and models with a byte changed: refused or read, never a panic.
+/// Reads prefixes of every model, and models with one byte changed. They are read or refused, and
+/// never cause a panic.
 #[test]
 fn no_bytes_are_too_bad() {
     let f = ModelFolder::new("onnx");
@@ -1047,7 +1049,8 @@ fn a_json_beside_the_model_says_what_it_cannot() {
         (&*said.name, said.labels.len(), said.order),
         ("animals", 6, InputOrder::Chw)
     );
-    // Scaled records of this image in the model's own order give equal scores.
+    // Records of unscaled values give the same scores as records that are scaled here and stored in
+    // the model's own order.
     let raw: Vec<f64> = (0..189).map(|i| f64::from(i % 17)).collect();
     let mut own = vec![0.0; 189];
     for (i, v) in raw.iter().enumerate() {
@@ -1091,7 +1094,7 @@ fn a_json_beside_the_model_says_what_it_cannot() {
              {\"kind\": \"values\"} (a number), in net.json beside the model"
         ]
     );
-    // Golden vectors of the framework.
+    // The JSON beside the model names golden vectors that the framework computed.
     let copy = |from: &str, to: &str| f.put(to, std::fs::read(folder().join(from)).unwrap());
     f.copy("mobile").put(
         "net.json",
@@ -1112,7 +1115,7 @@ fn a_json_beside_the_model_says_what_it_cannot() {
     );
 }
 
-/// Logarithms of probabilities stay in a network of numbers, and are removed from one of classes.
+/// A final log-softmax stays in a network of numbers, and is removed from a network of classes.
 #[test]
 fn a_final_log_softmax_is_kept_for_numbers() {
     let f = ModelFolder::new("onnx");
@@ -1150,7 +1153,7 @@ fn with_texts(mut node: NodeProto, name: &str, list: &[&str]) -> NodeProto {
     node
 }
 
-/// Sigmoids divided by their sum, and a label that is looked up twice.
+/// The model divides sigmoids by their sum, and looks up its class label in two tables.
 #[test]
 fn normalised_sigmoids_are_classes_with_the_names_of_their_label() {
     let f = ModelFolder::new("onnx");
@@ -1234,7 +1237,8 @@ fn normalised_sigmoids_are_classes_with_the_names_of_their_label() {
     }
 }
 
-/// A label is the only output: the scores are those that it is the arg-max of.
+/// If the label is a model's only output, the network's scores are the values that the label is the
+/// arg-max of.
 #[test]
 fn a_label_alone_is_a_class() {
     let f = ModelFolder::new("onnx");
@@ -1259,7 +1263,7 @@ fn a_label_alone_is_a_class() {
         (Kind::Classes, FinalActivation::Softmax)
     );
     assert_eq!(network.graph.nodes.len(), 1);
-    // The scores of other values do not belong to that label.
+    // The label is not the arg-max of these scores, so the model is refused.
     let nodes = vec![
         node("MatMul", "m", &["x", "w"]),
         with_int(node("ArgMax", "a", &["m_out"]), "axis", 1),
@@ -1281,7 +1285,8 @@ fn a_label_alone_is_a_class() {
     );
 }
 
-/// Fails if a file differs from its expected text. `MORTONNET_BLESS=1` writes it instead.
+/// Fails if a file differs from its expected text. With `MORTONNET_BLESS=1` it writes that text to
+/// the file first.
 pub(super) fn agrees(path: &Path, expected: &str) {
     if std::env::var_os("MORTONNET_BLESS").is_some() {
         std::fs::write(path, expected).unwrap();
@@ -1295,8 +1300,8 @@ pub(super) fn agrees(path: &Path, expected: &str) {
     );
 }
 
-/// The table of docs/ONNX.md: for each operation the number of node tests that pass, and the
-/// reasons of those that are refused.
+/// Compares the table in docs/ONNX.md with the list of node tests. For each operation the table has
+/// the number of passing tests, and the reasons why others are refused.
 #[test]
 fn the_table_of_the_document_is_that_of_the_manifest() {
     let manifest = std::fs::read_to_string(folder().join("nodes.txt")).unwrap();
@@ -1367,7 +1372,7 @@ fn the_table_of_the_document_is_that_of_the_manifest() {
         &path,
         &format!("{head}<!-- nodes -->\n{table}<!-- end of nodes -->{tail}"),
     );
-    // Every operation that is supported is named.
+    // The document must name every supported operation.
     let with_attributes = OPS.iter().chain(&super::OF_CONSTANTS).map(|(op, _)| *op);
     let quantised = super::quantised::OPS.iter().map(|(op, ..)| *op);
     for op in with_attributes
@@ -1381,7 +1386,7 @@ fn the_table_of_the_document_is_that_of_the_manifest() {
     }
 }
 
-/// A tensor of integers.
+/// Makes a tensor of integers.
 fn integers(name: &str, kind: DataType, numbers: &[i32]) -> TensorProto {
     TensorProto {
         name: text(name),
@@ -1392,7 +1397,7 @@ fn integers(name: &str, kind: DataType, numbers: &[i32]) -> TensorProto {
     }
 }
 
-/// An input of integers.
+/// Makes the declaration of an input of integers.
 fn whole(name: &str, kind: DataType, dims: &[Option<i64>]) -> ValueInfoProto {
     let mut info = info(name, dims);
     info.r#type
@@ -1405,7 +1410,7 @@ fn whole(name: &str, kind: DataType, dims: &[Option<i64>]) -> ValueInfoProto {
     info
 }
 
-/// The mistakes of a model after a change of its graph.
+/// Returns the mistakes in a model after `change` has modified its graph.
 fn mistakes(bytes: Vec<u8>, change: impl Fn(&mut GraphProto)) -> Vec<String> {
     let mut model = ModelProto::parse_buf(&bytes).unwrap();
     change(model.graph.as_mut().unwrap());
@@ -1472,8 +1477,8 @@ fn integers_that_floats_would_compute_differently_are_refused() {
     );
 }
 
-/// Integers that a product selects are still integers, and operations that may wrap are refused
-/// behind them.
+/// Integers that a matrix product selects are still integers. So operations on them that may wrap
+/// are refused.
 #[test]
 fn picked_elements_keep_their_type() {
     for dims in [
@@ -1538,7 +1543,8 @@ fn constants_that_grow_without_bound_are_refused() {
     );
 }
 
-/// ONNX Runtime gives the largest integer, ONNX's reference wraps around. Such a result is refused.
+/// A reduction whose result leaves the integer type is refused, because programs disagree. ONNX
+/// Runtime gives the largest integer, and ONNX's reference wraps around.
 #[test]
 fn reductions_that_leave_their_type_are_refused() {
     for op in ["ReduceSum", "ReduceProd"] {
@@ -1558,13 +1564,14 @@ fn reductions_that_leave_their_type_are_refused() {
             "net.onnx: node r ({op}): {op} of INT32: the result leaves the range of the type"
         );
         assert_eq!(of(&[i32::MAX, 2]), Some(vec![message]));
-        // Constants in range are computed. The rest is no network, since it only adds to its input.
+        // A result in range is computed. The model is then refused for another reason, because it
+        // only adds a constant to its input.
         let within = of(&[i32::MAX / 2, 1, 2]).unwrap_or_default().concat();
         assert!(!within.contains("leaves the range"), "{op}: {within}");
     }
 }
 
-/// Every operation on constants, in every type that ONNX Runtime has it in.
+/// Tests every operation on constants, in every type for which ONNX Runtime has it.
 #[test]
 fn constants_are_computed_in_their_own_types() {
     fixtures::check(
@@ -1576,7 +1583,7 @@ fn constants_are_computed_in_their_own_types() {
     );
 }
 
-/// The sides of a window have 15 bits. An axis with more elements is reduced in two steps.
+/// A side of a window has at most 15 bits. A longer axis is reduced in two steps.
 #[test]
 fn long_axes_are_reduced_in_steps() {
     let f = ModelFolder::new("onnx");

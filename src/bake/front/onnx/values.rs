@@ -1,4 +1,5 @@
-//! Operations on values beyond layers: powers, comparisons, choices, repetitions, normalisations.
+//! ONNX operations on tensors beyond layers: powers, comparisons, selections, repetitions,
+//! normalizations.
 
 use super::node::{OnnxNode, live};
 use super::ops::NodeOutputs;
@@ -14,8 +15,8 @@ use crate::bake::front::resample::{self, Tap};
 use crate::bake::front::value::{Live, ModelValue, axis, inner_axes, inner_axis};
 use crate::ir::op::{Activation, Arithmetic, Float, Math};
 
-/// Builds an operation with one output that is in this file, or in `attention`, `picking` or
-/// `signals`. `None` for other operations.
+/// Builds an operation with one output, if it is implemented here, in `attention`, in `picking` or
+/// in `signals`. `None` for all other operations.
 pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> Option<Result<Live, String>> {
     Some(match node.op() {
         "Pow" => pow(b, node),
@@ -67,7 +68,7 @@ pub(super) fn apply(b: &mut Builder, node: &OnnxNode<'_>) -> Option<Result<Live,
     })
 }
 
-/// Input `i`, a constant or a value computed from the record, as an operand.
+/// Returns input `i` of a node as an operand: a constant or a tensor computed from the record.
 pub(super) fn operand<'o>(node: &'o OnnxNode<'_>, i: usize) -> Result<Operand<'o>, String> {
     match node.input(i) {
         Some(ModelValue::Constant(c)) => Ok(Operand::Constant(c)),
@@ -89,13 +90,13 @@ fn pow(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
 }
 
 /// `Mod`. The remainder has the sign of the first operand if `fmod` is set, otherwise that of the
-/// second.
+/// second operand.
 fn modulo(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, y) = (operand(node, 0)?, operand(node, 1)?);
     elementwise::remainder(b, &node.name, x, y, node.int("fmod", 0) != 0)
 }
 
-/// `LpNormalization`: x divided by its norm along an axis.
+/// `LpNormalization`: x divided by its L1 or L2 norm along an axis.
 fn normalised(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, name) = (live(node, 0)?, &node.name);
     let axes = vec![inner_axis(node.int("axis", -1), x)?];
@@ -114,8 +115,8 @@ fn normalised(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     operations::combined(b, name, Arithmetic::Divide, x, &norm)
 }
 
-/// `ReduceProd`: the product along axes. The first half of an axis is multiplied by the second,
-/// element by element, until one element is left.
+/// `ReduceProd`: the product of the elements along axes. The first half of an axis is multiplied by
+/// the second half, element by element, until one element is left.
 fn product_along(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let mut x = live(node, 0)?.clone();
     let (axes, keep) = (reduced_axes(node, &x)?, node.int("keepdims", 1) != 0);
@@ -147,7 +148,7 @@ fn product_along(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     Ok(x)
 }
 
-/// `AffineGrid`: for each pixel of an image, the coordinates that the record's matrix maps it to.
+/// `AffineGrid`: for each pixel of an image, the coordinates to which the record's matrix maps it.
 /// The image spans coordinates from -1 to 1.
 fn grid(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
@@ -173,7 +174,7 @@ fn grid(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let count: usize = image.iter().product();
     let mut rows = Vec::new();
     for pixel in 0..count {
-        // A pixel's coordinates begin with that of the image's last axis.
+        // A pixel's coordinates begin with the coordinate of the image's last axis.
         let mut rest = pixel;
         for &n in image.iter().rev() {
             rows.push(place(rest % n, n));
@@ -187,7 +188,7 @@ fn grid(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     Ok(y.with_dims([&x.dims[..at], image, &[axes]].concat()))
 }
 
-/// `Min` and `Max` of any number of operands.
+/// `Min` or `Max` of any number of operands.
 fn largest(b: &mut Builder, node: &OnnxNode<'_>, of: Arithmetic) -> Result<Live, String> {
     let first = (0..node.inputs.len()).find_map(|i| live(node, i).ok().map(|x| (i, x.clone())));
     let (at, mut result) = first.ok_or("expected inputs, found nothing")?;
@@ -198,7 +199,7 @@ fn largest(b: &mut Builder, node: &OnnxNode<'_>, of: Arithmetic) -> Result<Live,
     Ok(result)
 }
 
-/// `Clip`, whose bounds are attributes or operands.
+/// `Clip`. Its bounds are attributes or inputs, depending on the operation set.
 pub(super) fn clip(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let mut plain = [f64::NEG_INFINITY, f64::INFINITY];
@@ -247,7 +248,7 @@ fn compare(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     elementwise::compared(b, &node.name, comparison, x, y)
 }
 
-/// `And`, `Or` and `Xor` of truth values, which are 1 or 0.
+/// `And`, `Or` or `Xor` of truth values, which are 1 or 0.
 fn logic(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, y) = (operand(node, 0)?, operand(node, 1)?);
     let of = match node.op() {
@@ -278,7 +279,7 @@ fn choose(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     })
 }
 
-/// Computes functions that the graph has no operation for, such as `Softsign`, from operations that
+/// Builds functions that the graph has no operation for, such as `Softsign`, from operations that
 /// it has.
 fn function(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, name) = (live(node, 0)?.clone(), &node.name);
@@ -328,7 +329,7 @@ fn shrink(b: &mut Builder, node: &OnnxNode<'_>, x: &Live) -> Result<Live, String
     operations::combined(b, &node.name, Arithmetic::Add, &above, &below)
 }
 
-/// The sizes that input `i` asks for, with 1 for the number of records.
+/// Returns the sizes that the constant input `i` states. The number of records counts as 1.
 fn sizes_of(node: &OnnxNode<'_>, i: usize, what: &str) -> Result<Vec<usize>, String> {
     let c = node.needed(i, what)?;
     let Data::Ints(list) = &c.data else {
@@ -413,8 +414,8 @@ fn one_hot(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     })
 }
 
-/// The axes of a reduction. If the node names none, these are all axes, or no axes with
-/// `noop_with_empty_axes`. All axes of a value with an axis of the records are refused.
+/// Returns the axes of a reduction. A node without `axes` reduces all axes, or none with
+/// `noop_with_empty_axes`. Reducing all axes is an error if one of them is the axis of the records.
 fn reduced_axes(node: &OnnxNode<'_>, x: &Live) -> Result<Vec<usize>, String> {
     match node.ints_of("axes", 1)?.filter(|a| !a.is_empty()) {
         Some(axes) => inner_axes(&axes, x),
@@ -424,7 +425,7 @@ fn reduced_axes(node: &OnnxNode<'_>, x: &Live) -> Result<Vec<usize>, String> {
     }
 }
 
-/// Computes `ReduceMin`, and the norms and logarithms of sums, from sums and maxima.
+/// Builds `ReduceMin`, and the reductions to norms and to logarithms of sums, from sums and maxima.
 fn reduce(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, name) = (live(node, 0)?, &node.name);
     let (axes, keep) = (reduced_axes(node, x)?, node.int("keepdims", 1) != 0);
@@ -472,15 +473,15 @@ fn reduce(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     }
 }
 
-/// The axes of a normalisation: its attribute `axis` and all axes behind it.
+/// Returns the axes of a normalization: the attribute `axis` and all axes behind it.
 fn last_axes(node: &OnnxNode<'_>, x: &Live) -> Result<Vec<usize>, String> {
     let first = axis(node.int("axis", -1), x.rank())?;
     let all: Vec<i64> = (first as i64..x.rank() as i64).collect();
     inner_axes(&all, x)
 }
 
-/// `LayerNormalization`: the result, the mean, and the reciprocal of the standard deviation if the
-/// node has a third output.
+/// `LayerNormalization`: the normalized tensor and the mean. If the node has a third output, also
+/// the reciprocal of the standard deviation.
 pub(super) fn layer_norm(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     let (x, epsilon) = (live(node, 0)?, node.float("epsilon", 1e-5));
     let axes = last_axes(node, x)?;
@@ -493,7 +494,7 @@ pub(super) fn layer_norm(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
     Ok(all.into_iter().map(ModelValue::Live).collect())
 }
 
-/// x times input `i`, plus input `i + 1`. An input that is left out changes nothing.
+/// Multiplies x by input `i` and adds input `i + 1` of the node. A missing input changes nothing.
 fn scaled_by(b: &mut Builder, node: &OnnxNode<'_>, x: &Live, i: usize) -> Result<Live, String> {
     let constants = [i, i + 1].map(|i| !matches!(node.input(i), Some(ModelValue::Live(_))));
     if constants == [true, true] {
@@ -512,8 +513,7 @@ fn scaled_by(b: &mut Builder, node: &OnnxNode<'_>, x: &Live, i: usize) -> Result
     Ok(y)
 }
 
-/// Computes trigonometric and hyperbolic functions from powers of e, logarithms, sines, cosines and
-/// roots.
+/// Builds trigonometric and hyperbolic functions from exp, log, sin, cos and roots.
 fn trigonometry(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, name) = (live(node, 0)?, &*node.name);
     match node.op() {
@@ -574,10 +574,10 @@ fn trigonometry(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     }
 }
 
-/// The arc tangent. atan x = 2 · atan(x / (1 + √(1 + x²))), applied twice, leaves numbers of at
-/// most tan(π/8). Their arc tangent is computed by its power series.
+/// The arc tangent of x. The formula atan x = 2 · atan(x / (1 + √(1 + x²))) is applied twice. The
+/// remaining arguments are at most tan(π/8), and a power series computes their arc tangent.
 fn arc_tangent(b: &mut Builder, name: &str, x: &Live) -> Result<Live, String> {
-    // f32 cannot hold squares of larger numbers. The tangent of π/2 − 1e-9 is 1e9.
+    // Larger numbers have squares that f32 cannot hold. The tangent of π/2 − 1e-9 is 1e9.
     let most = Activation::Clip {
         low: Float::new(-1e9),
         high: Float::new(1e9),
@@ -616,8 +616,8 @@ fn mean_variance(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     normalise::by_mean_and_variance(b, &node.name, x, &axes, 1e-9)
 }
 
-/// Input `i`, a constant with a number for each channel. It gets the sizes [channels, 1, …], so
-/// that it is repeated over the pixels.
+/// Returns input `i`, a constant with one number for each channel. Its sizes become [channels, 1,
+/// …], so that it is broadcast over the pixels.
 fn of_channels(
     node: &OnnxNode<'_>,
     i: usize,
@@ -662,8 +662,8 @@ fn group_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let grouped = x.with_dims(vec![groups, x.len() / groups]);
     let y = normalise::by_mean_and_variance(b, &node.name, &grouped, &[1], epsilon)?;
     let y = y.with_dims(x.dims.clone());
-    // Before operation set 21 scale and bias have a number for each group, since then one for each
-    // channel.
+    // Before operation set 21, scale and bias have a number for each group. Since then they have a
+    // number for each channel.
     let list = |i: usize, what: &str| -> Result<ConstantTensor, String> {
         let c = node.needed(i, what)?;
         let each = channels / c.len().max(1);
@@ -680,8 +680,8 @@ fn group_norm(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     normalise::affine(b, &node.name, &y, Some(&scale), Some(&bias))
 }
 
-/// `LRN`: x / (bias + alpha / size · sum of the squares of neighbouring channels) to the power of
-/// beta.
+/// `LRN`: x / (bias + alpha / size · s)^beta. Here s is the sum of the squares of `size`
+/// neighbouring channels.
 fn local_response(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, name) = (live(node, 0)?, &node.name);
     let size = usize::try_from(node.int("size", 0)).unwrap_or(0);
@@ -704,8 +704,8 @@ fn local_response(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> 
     operations::combined(b, name, Arithmetic::Divide, x, &divisor)
 }
 
-/// The scales and zero points of a quantised value: one of each for all elements, or one of each
-/// for every element.
+/// The scales and zero points of a quantized tensor. Each list has one number for all elements, or
+/// one for each element.
 struct Steps {
     scales: Vec<f64>,
     zeros: Vec<f64>,
@@ -744,7 +744,7 @@ impl Steps {
     }
 }
 
-/// `QuantizeLinear`: whole numbers, which are computed as floats.
+/// `QuantizeLinear`: integers, which are computed as floats with whole numbers.
 fn quantize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     if let Some(ModelValue::Live(_)) = node.input(1) {
         return quantised::by_computed_scale(b, node);
@@ -774,7 +774,7 @@ fn quantize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     })
 }
 
-/// `DequantizeLinear` of whole numbers.
+/// `DequantizeLinear` of integers that are held as floats.
 fn dequantize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?;
     let step = Steps::of(node, x)?;
@@ -786,7 +786,7 @@ fn dequantize(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     })
 }
 
-/// `Einsum` of one or two operands.
+/// `Einsum` with one or two operands.
 fn einsum(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let equation = Equation::parse(node.text("equation", ""))?;
     if node.inputs.len() == 1 {
@@ -809,7 +809,7 @@ fn einsum(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
 }
 
 /// `Gather` of rows of a constant table by indices that are computed from the record. Each index
-/// becomes a one-hot vector, whose product with the table is the row.
+/// becomes a one-hot vector, and the product of this vector and the table is the row.
 pub(super) fn looked_up(
     b: &mut Builder,
     node: &OnnxNode<'_>,
@@ -840,5 +840,5 @@ pub(super) fn looked_up(
     Ok(y.spliced(y.dims.len() - 1, rest))
 }
 
-/// The most pairs of an index and a row of a table that are compared.
+/// The most pairs of an index and a table row that a `Gather` may compare for one record.
 const MOST_PLACES: usize = 1 << 22;

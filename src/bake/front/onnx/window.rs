@@ -8,8 +8,8 @@ use crate::bake::front::operations::{self, MOST, Reduction, image};
 use crate::bake::front::value::{Live, ModelValue, inner_axes, standard};
 use crate::ir::op::{Activation, Arithmetic, Border, Float, Math, Op, Pool, Window};
 
-/// Returns the attribute `name`, a list of `axes` numbers from 0 to [`MOST`]. If the node does not
-/// have it, each number is `default`.
+/// Returns the attribute `name`, a list of `axes` numbers from 0 to [`MOST`]. Without the
+/// attribute, each number is `default`.
 fn list(
     node: &OnnxNode<'_>,
     name: &str,
@@ -29,7 +29,7 @@ fn list(
     }
 }
 
-/// A window along one axis.
+/// The window of a convolution or pooling along one axis. `before` and `after` are its padding.
 #[derive(Clone, Copy)]
 struct Span {
     size: usize,
@@ -50,7 +50,7 @@ impl Span {
     };
 }
 
-/// The window of one or two axes. A single axis is that of the columns.
+/// Makes a window from its spans along one or two axes. A single axis is the axis of the columns.
 fn over(spans: &[Span], ceil: bool) -> Window {
     let (y, x) = match *spans {
         [y, x] => (y, x),
@@ -71,12 +71,12 @@ fn over(spans: &[Span], ceil: bool) -> Window {
     }
 }
 
-/// The window of a node, of sizes `size`, over the image of `x`.
+/// Returns the window of a node over the image `x`. `size` is the window's size along each axis.
 fn window(node: &OnnxNode<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Window, String> {
     Ok(over(&spans(node, x, size, ceil)?, ceil))
 }
 
-/// The window of a node along each axis of the image of `x`.
+/// Returns the spans of a node's window along each axis of the image `x`.
 fn spans(node: &OnnxNode<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Vec<Span>, String> {
     let (axes, mut size) = (size.len(), size.to_vec());
     let (mut stride, dilation) = (
@@ -124,9 +124,8 @@ fn spans(node: &OnnxNode<'_>, x: &Live, size: &[usize], ceil: bool) -> Result<Ve
             before[i] + image[i] + after[i],
             (size[i] - 1) * dilation[i] + 1,
         );
-        // With `ceil_mode`, a window that is longer than the image with its border still has one
-        // position. A mean never counts elements outside of the border, so the window is cut to
-        // fit.
+        // With `ceil_mode`, a window longer than the padded image still has one position. A mean
+        // counts no element beyond the padding, so the window is cut to the padded image.
         if (1..stride[i]).contains(&covered.saturating_sub(all)) {
             size[i] = all.div_ceil(dilation[i]);
             stride[i] = all;
@@ -176,7 +175,7 @@ pub(super) fn convolution(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, 
     let window = window(node, &x, size, false)?;
     let numbers = weights.numbers()?;
     let pixels: usize = size.iter().product();
-    // Reorders the weights of each output from (c, ky, kx) to (ky, kx, c).
+    // Reorders each output's weights from (channel, row, column) to (row, column, channel).
     let mut turned = Vec::with_capacity(numbers.len());
     for row in numbers.chunks_exact(group * pixels) {
         for p in 0..pixels {
@@ -192,7 +191,8 @@ pub(super) fn convolution(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, 
     operations::convolution(b, &node.name, &x, turned, biases, window, groups)
 }
 
-/// `FusedConv` of ONNX Runtime: a convolution, a value that is added, an activation.
+/// `FusedConv` of ONNX Runtime: a convolution, then the sum with another tensor, then an
+/// activation.
 pub(super) fn fused_convolution(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let mut y = convolution(b, node)?;
     if let Some(ModelValue::Live(summand)) = node.input(3) {
@@ -234,8 +234,8 @@ pub(super) fn pool(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String>
     };
     let ceil = node.int("ceil_mode", 0) != 0;
     if let &[c, d, h, w] = &x.dims[..] {
-        // A box is pooled in two steps: the rows and columns of each plane, then the planes. The
-        // maximum and the mean do not change by that.
+        // A volume is pooled in two steps: first the rows and columns of each plane, then the
+        // planes. This gives the same maximum or mean.
         let spans = spans(node, &x, &size, ceil)?;
         let planes = x.with_dims(vec![c * d, h, w]);
         let flat = operations::pool(b, &node.name, &planes, kind, over(&spans[1..], ceil))?;
@@ -251,7 +251,7 @@ pub(super) fn pool(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String>
     operations::pool(b, &node.name, &x, kind, window)
 }
 
-/// `LpPool`: the p-th root of the sum of the p-th powers in each window.
+/// `LpPool`: in each window, the p-th root of the sum of the p-th powers.
 pub(super) fn norm_pool(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let (x, name) = (live(node, 0)?, &node.name);
     let axes = image(x)?;
@@ -269,7 +269,7 @@ pub(super) fn norm_pool(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, St
     power(b, name, &sum, 1.0 / p)
 }
 
-/// `GlobalAveragePool` and `GlobalMaxPool`: one number for each channel.
+/// `GlobalAveragePool` or `GlobalMaxPool`: one number for each channel.
 pub(super) fn global(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     if x.dims.len() < 2 {
@@ -292,7 +292,7 @@ pub(super) fn global(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, Strin
     Ok(Live::new(value, dims, x.kind))
 }
 
-/// `ReduceMean`, `ReduceMax` and `ReduceSum`: mean, maximum or sum along axes.
+/// `ReduceMean`, `ReduceMax` or `ReduceSum`: the mean, maximum or sum along axes.
 pub(super) fn reduce(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let axes = match node.ints_of("axes", 1)?.filter(|a| !a.is_empty()) {

@@ -1,6 +1,9 @@
-//! The operator `IF`. A condition that is known at build time chooses one of two subgraphs. Else
-//! both are computed, and the condition chooses between their outputs. That is the same where both
-//! are finite, because operators only compute.
+//! TensorFlow Lite's operator `IF`. A condition that is known at build time selects one of two
+//! subgraphs. Otherwise both subgraphs are computed, and the condition selects between their
+//! outputs.
+//!
+//! Operators have no side effects, so the result is the same if the outputs of both subgraphs are
+//! finite.
 
 use super::ops::{self, Side};
 use super::{Lowering, Operator, TfliteValue};
@@ -10,13 +13,14 @@ use crate::bake::front::elementwise::{self, Operand};
 use crate::bake::front::value::Live;
 use std::collections::HashMap;
 
-/// The code of `IF`.
+/// The schema's code of the operator `IF`.
 pub(super) const IF: i32 = 118;
 
-/// The most branches that are computed. A damaged model may name a subgraph as its own branch.
+/// The most branches of `IF` that are computed. A damaged model may name a subgraph as its own
+/// branch.
 const MOST: usize = 256;
 
-/// Computes the outputs of `IF`, from its operands; `None` after a mistake.
+/// Computes the outputs of an `IF` operator from its operands. `None` after a mistake.
 pub(super) fn choice(
     of: &Lowering<'_, '_>,
     operator: &Operator<'_>,
@@ -26,7 +30,8 @@ pub(super) fn choice(
     mistakes: &mut Mistakes,
 ) -> Option<Vec<TfliteValue>> {
     let (condition, operands) = operands.split_first()?;
-    // Fields of `IfOptions`: 0 then_subgraph_index, 1 else_subgraph_index.
+    // Field numbers of the schema's table `IfOptions`: 0 then_subgraph_index, 1
+    // else_subgraph_index.
     let mut branch = |field: usize, mistakes: &mut Mistakes| {
         let i = operator.options.int(field, 0);
         let i = i.map_err(|e| mistakes.add(place, e)).ok()?;
@@ -62,7 +67,7 @@ pub(super) fn choice(
     Some(chosen)
 }
 
-/// The value that the condition chooses from those of two branches.
+/// Builds the selection between the outputs of two branches by the condition.
 fn either(
     b: &mut Builder,
     name: &str,
@@ -83,7 +88,7 @@ fn either(
     Ok(TfliteValue::Live(ops::straight(live)))
 }
 
-/// Computes the outputs of subgraph `i` for these operands; `None` after a mistake.
+/// Computes the outputs of subgraph `i` with these operands as its inputs. `None` after a mistake.
 fn outputs(
     of: &Lowering<'_, '_>,
     i: i32,
@@ -148,7 +153,7 @@ fn outputs(
     graph.outputs.iter().map(value).collect()
 }
 
-/// Returns true if a subgraph has an operator `IF`.
+/// Returns true if one of the operators is `IF`.
 pub(super) fn chooses(operators: &[Operator<'_>]) -> bool {
     operators.iter().any(|o| o.code == IF)
 }

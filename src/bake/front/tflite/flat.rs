@@ -1,34 +1,36 @@
-//! FlatBuffers: tables, vectors and texts of a file. Every access is checked against the file's
-//! bytes.
+//! Reads FlatBuffers: the tables, vectors and texts of a TensorFlow Lite file. Every access is
+//! checked against the length of the file.
 //!
-//! Reading always ends: the depth is that of the schema, and a vector has no more elements than the
-//! file has bytes. Many tables may share one vector and take memory for each, so the bytes of all
-//! vectors together are limited to several times the file's.
+//! Reading always ends. The nesting depth is that of the schema, and a vector has no more elements
+//! than the file has bytes.
+//!
+//! Many tables may refer to one vector, and each takes memory for a copy. So the bytes of all
+//! vectors together are limited to `TIMES` times the bytes of the file.
 
 use std::cell::Cell;
 
-/// A table of numbered fields, each of which may be left out.
+/// A FlatBuffers table: numbered fields, each of which may be left out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'b> {
     bytes: &'b [u8],
-    /// The index of the table's first byte.
+    /// The index in the file of the table's first byte.
     at: usize,
-    /// The offsets of the fields from the table's first byte, two bytes each. An offset of 0 stands
-    /// for a field that is left out.
+    /// The offsets of the table's fields from its first byte, two bytes each. Offset 0 stands for a
+    /// field that is left out.
     fields: &'b [u8],
-    /// The number of bytes that vectors of the file may still take.
+    /// The number of bytes that all further vectors of the file may take together.
     left: Option<&'b Cell<usize>>,
 }
 
-/// The bytes of all vectors together may be so many times those of the file.
+/// The factor by which the bytes of all vectors together may exceed the bytes of the file.
 const TIMES: usize = 16;
 
-/// The number of bytes that all vectors of a file may take.
+/// Returns the number of bytes that all vectors of a file may take together.
 pub(super) fn most(bytes: &[u8]) -> Cell<usize> {
     Cell::new(bytes.len().saturating_mul(TIMES))
 }
 
-/// The `N` bytes from index `at` on.
+/// Returns the `N` bytes from the index `at` on.
 fn part<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], String> {
     let found = at
         .checked_add(N)
@@ -42,17 +44,17 @@ fn part<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], String> {
     })
 }
 
-/// The index that the offset at `at` points to.
+/// Returns the index to which the offset stored at `at` points.
 fn follow(bytes: &[u8], at: usize) -> Result<usize, String> {
     let offset = u32::from_le_bytes(part(bytes, at)?) as usize;
     at.checked_add(offset)
         .ok_or_else(|| "damaged: an offset points outside the file".to_string())
 }
 
-/// The elements of a vector.
+/// The elements of a FlatBuffers vector.
 #[derive(Default)]
 struct Elements<'b> {
-    /// The index of the first byte in the file.
+    /// The index in the file of the vector's first element.
     begin: usize,
     bytes: &'b [u8],
 }
@@ -66,8 +68,8 @@ impl<'b> Table<'b> {
         left: None,
     };
 
-    /// Returns the root table of a file that begins with the root's offset and `identifier`. `left`
-    /// is the number of bytes that vectors may take ([`most`]).
+    /// Returns the root table of a file. The file begins with the root's offset and `identifier`.
+    /// `left` is the number of bytes that vectors may take ([`most`]).
     pub(super) fn root(
         bytes: &'b [u8],
         identifier: &[u8; 4],
@@ -100,7 +102,7 @@ impl<'b> Table<'b> {
         })
     }
 
-    /// The index of field `n` in the file; `None` if it is left out.
+    /// Returns the index in the file of field `n`. `None` if the field is left out.
     fn field(&self, n: usize) -> Option<usize> {
         match part::<2>(self.fields, 2 * n).map(u16::from_le_bytes) {
             Ok(offset) if offset > 0 => self.at.checked_add(offset.into()),
@@ -112,12 +114,12 @@ impl<'b> Table<'b> {
         self.field(n).map(|at| part(self.bytes, at)).transpose()
     }
 
-    /// Returns field `n`, a byte; 0 if it is left out.
+    /// Returns field `n`, a byte. It is 0 if the field is left out.
     pub(super) fn byte(&self, n: usize) -> Result<u8, String> {
         Ok(self.scalar::<1>(n)?.map_or(0, |b| b[0]))
     }
 
-    /// Returns field `n`, a truth value; false if it is left out.
+    /// Returns field `n`, a truth value. It is false if the field is left out.
     pub(super) fn flag(&self, n: usize) -> Result<bool, String> {
         Ok(self.byte(n)? != 0)
     }
@@ -126,30 +128,30 @@ impl<'b> Table<'b> {
         Ok(self.scalar(n)?.map_or(default, i32::from_le_bytes))
     }
 
-    /// Returns field `n`, a u32; 0 if it is left out.
+    /// Returns field `n`, a u32. It is 0 if the field is left out.
     pub(super) fn unsigned(&self, n: usize) -> Result<u32, String> {
         Ok(self.scalar(n)?.map_or(0, u32::from_le_bytes))
     }
 
-    /// Returns field `n`, a u64; 0 if it is left out.
+    /// Returns field `n`, a u64. It is 0 if the field is left out.
     pub(super) fn long(&self, n: usize) -> Result<u64, String> {
         Ok(self.scalar(n)?.map_or(0, u64::from_le_bytes))
     }
 
-    /// Returns field `n`, an f32; 0 if it is left out.
+    /// Returns field `n`, an f32. It is 0 if the field is left out.
     pub(super) fn float(&self, n: usize) -> Result<f32, String> {
         Ok(self.scalar(n)?.map_or(0.0, f32::from_le_bytes))
     }
 
-    /// Returns field `n`, which is a table itself; `None` if it is left out.
+    /// Returns field `n`, which is a table. `None` if the field is left out.
     pub(super) fn table(&self, n: usize) -> Result<Option<Table<'b>>, String> {
         self.field(n)
             .map(|at| Table::at(self.bytes, follow(self.bytes, at)?, self.left))
             .transpose()
     }
 
-    /// Returns the elements of field `n`, a vector with `size` bytes an element; `None` if it is
-    /// left out.
+    /// Returns the elements of field `n`, a vector whose elements have `size` bytes each. `None` if
+    /// the field is left out.
     fn elements(&self, n: usize, size: usize) -> Result<Option<Elements<'b>>, String> {
         let Some(at) = self.field(n) else {
             return Ok(None);
@@ -171,13 +173,14 @@ impl<'b> Table<'b> {
         }))
     }
 
-    /// Returns field `n`, a vector of bytes, without a copy; `None` if it is left out.
+    /// Returns the bytes of field `n`, a vector of bytes, without copying them. `None` if the field
+    /// is left out.
     pub(super) fn bytes(&self, n: usize) -> Result<Option<&'b [u8]>, String> {
         Ok(self.elements(n, 1)?.map(|e| e.bytes))
     }
 
-    /// Returns the elements of field `n`, a vector that the caller copies. Their bytes count
-    /// against the limit of all vectors. No elements if the field is left out.
+    /// Returns the elements of field `n`, a vector that the caller copies. So their bytes count
+    /// against the limit of all vectors. Empty if the field is left out.
     fn taken(&self, n: usize, size: usize) -> Result<Elements<'b>, String> {
         let elements = self.elements(n, size)?.unwrap_or_default();
         if let Some(left) = self.left {
@@ -195,7 +198,7 @@ impl<'b> Table<'b> {
         Ok(elements)
     }
 
-    /// Returns field `n`, a text; empty if it is left out.
+    /// Returns field `n`, a text. It is empty if the field is left out.
     pub(super) fn text(&self, n: usize) -> Result<String, String> {
         Ok(String::from_utf8_lossy(self.taken(n, 1)?.bytes).into_owned())
     }
@@ -212,32 +215,32 @@ impl<'b> Table<'b> {
             .collect()
     }
 
-    /// Returns field `n`, a vector of u16; empty if it is left out.
+    /// Returns field `n`, a vector of u16. It is empty if the field is left out.
     pub(super) fn shorts(&self, n: usize) -> Result<Vec<u16>, String> {
         self.numbers(n, u16::from_le_bytes)
     }
 
-    /// Returns field `n`, a vector of i32; empty if it is left out.
+    /// Returns field `n`, a vector of i32. It is empty if the field is left out.
     pub(super) fn ints(&self, n: usize) -> Result<Vec<i32>, String> {
         self.numbers(n, i32::from_le_bytes)
     }
 
-    /// Returns field `n`, a vector of i32, as i64; empty if it is left out.
+    /// Returns field `n`, a vector of i32, as i64. It is empty if the field is left out.
     pub(super) fn longs_of_ints(&self, n: usize) -> Result<Vec<i64>, String> {
         self.numbers(n, |b| i32::from_le_bytes(b).into())
     }
 
-    /// Returns field `n`, a vector of i64; empty if it is left out.
+    /// Returns field `n`, a vector of i64. It is empty if the field is left out.
     pub(super) fn longs(&self, n: usize) -> Result<Vec<i64>, String> {
         self.numbers(n, i64::from_le_bytes)
     }
 
-    /// Returns field `n`, a vector of f32; empty if it is left out.
+    /// Returns field `n`, a vector of f32. It is empty if the field is left out.
     pub(super) fn floats(&self, n: usize) -> Result<Vec<f32>, String> {
         self.numbers(n, f32::from_le_bytes)
     }
 
-    /// Returns field `n`, a vector of tables; empty if it is left out.
+    /// Returns field `n`, a vector of tables. It is empty if the field is left out.
     pub(super) fn tables(&self, n: usize) -> Result<Vec<Table<'b>>, String> {
         let Elements { begin, bytes } = self.taken(n, 4)?;
         (0..bytes.len() / 4)
@@ -250,12 +253,12 @@ impl<'b> Table<'b> {
 mod tests {
     use super::*;
 
-    /// A file whose root has a vector of `tables` entries that all point to one table. That table
-    /// has a vector of `numbers` integers.
+    /// Makes a file whose root has a vector of `tables` offsets that all point to the same table.
+    /// That table has a vector of `numbers` integers.
     fn shared(tables: u32, numbers: u32) -> Vec<u8> {
         let table = 28 + 4 * tables;
-        // The root's offset and the identifier come first. Then come the sizes and the field offset
-        // that both tables share: 6, 8 and 4. The root follows.
+        // First come the root's offset and the identifier. Then comes a vtable that both tables
+        // share: its size 6, the table size 8, and the field offset 4. The root table follows.
         let mut words = vec![
             16,
             u32::from_le_bytes(*b"TEST"),

@@ -1,5 +1,6 @@
-//! Operators on 8-bit integers. Layers, sums, products, means and copies have rules of their own,
-//! which give XNNPACK's integers. All others compute real numbers and round the result.
+//! TensorFlow Lite operators on 8-bit integers. Layers, sums, products, means and copies have rules
+//! that give the same integers as XNNPACK. All other operators compute real numbers and round the
+//! result.
 
 use super::ops::{self, image, of_image, pool_window, sides};
 use super::tensor::TfliteTensor;
@@ -14,18 +15,18 @@ use crate::bake::front::value::Live;
 use crate::ir::op::{Math, Pool};
 use std::rc::Rc;
 
-/// The last step of an operator on integers.
+/// The last step of an operator on integers: it scales, rounds and limits the result.
 #[derive(Clone)]
 pub(super) struct Rule {
-    /// The factors from the whole numbers of sums to those of the result: one for all, or one for
-    /// each channel. Empty if the numbers already are those of the result.
+    /// The factors that turn the operator's integer sums into integers of the result. There is one
+    /// for all sums, or one for each channel. Empty if no scaling is needed.
     factors: Vec<f64>,
-    /// The quantization of the result.
+    /// The quantization of the operator's result.
     to: Steps,
 }
 
 impl Rule {
-    /// Adds this step, with the activation `code` that is part of the operator.
+    /// Adds this last step to the draft. `code` is the activation that is fused into the operator.
     pub(super) fn apply(
         &self,
         b: &mut Builder,
@@ -40,7 +41,7 @@ impl Rule {
                 false => integers::limited(b, name, live, limits),
             };
         }
-        // A value has all numbers of a channel together.
+        // The draft stores all numbers of a channel in a row, so each channel's factor is repeated.
         let each = match self.factors.len() {
             1 => 1,
             channels => live.len() / channels,
@@ -53,7 +54,7 @@ impl Rule {
     }
 }
 
-/// The limits that the activation of an operator sets to the whole numbers of its result.
+/// Returns the limits that an operator's fused activation sets to the integers of its result.
 fn activation(code: u8, to: Steps) -> Result<Limits, String> {
     let (low, high) = match code {
         0 => (i32::MIN, i32::MAX),
@@ -70,14 +71,14 @@ fn activation(code: u8, to: Steps) -> Result<Limits, String> {
     Ok(Limits { low, high })
 }
 
-/// Operators that copy integers or choose some of them.
+/// Operators that copy integers, or select some of them, without arithmetic.
 const COPIES: &str = "BROADCAST_TO CONCATENATION DEPTH_TO_SPACE EXPAND_DIMS GATHER MAXIMUM \
                       MAX_POOL_2D MINIMUM MIRROR_PAD PACK PAD PADV2 REDUCE_MAX REDUCE_MIN RESHAPE \
                       RESIZE_NEAREST_NEIGHBOR REVERSE_V2 SLICE SPACE_TO_DEPTH SPLIT SPLIT_V \
                       SQUEEZE STRIDED_SLICE TILE TRANSPOSE UNPACK";
 
 impl OperatorNode<'_> {
-    /// The quantization of input `i`, if it is computed as integers.
+    /// Returns the quantization of input `i`, if that input is computed as integers.
     fn steps(&self, i: usize) -> Option<Steps> {
         self.tensors.get(i).copied().flatten()?.steps()
     }
@@ -94,7 +95,8 @@ impl OperatorNode<'_> {
     }
 }
 
-/// Returns the outputs of an operator. Values of 8-bit integers are whole numbers in the draft.
+/// Computes the outputs of an operator. In the draft a tensor of 8-bit integers is whole numbers:
+/// the integers less their zero point.
 pub(super) fn compute(
     b: &mut Builder,
     node: &OperatorNode<'_>,
@@ -130,7 +132,8 @@ pub(super) fn compute(
     Ok(outputs)
 }
 
-/// Returns the real numbers that a value of the tensor `of` stands for.
+/// Returns the real numbers that the whole numbers `x` of the tensor `of` stand for. Other tensors
+/// are returned unchanged.
 pub(super) fn real(
     b: &mut Builder,
     name: &str,
@@ -143,7 +146,8 @@ pub(super) fn real(
     }
 }
 
-/// Returns the whole numbers of an input of the model, which holds real numbers.
+/// Quantizes an input of the model, which holds real numbers, to whole numbers. An input that is
+/// not computed as integers is returned unchanged.
 pub(super) fn of_input(
     b: &mut Builder,
     x: &Turned,
@@ -226,8 +230,9 @@ fn with_rule(
     }
 }
 
-/// Returns the operands of an operator with the whole numbers of quantized constants. `None` if the
-/// quantization of an operand is not `all`.
+/// Returns an operator's operands, with quantized constants as whole numbers. `None` if a float
+/// operand is not quantized. `None` also if `all` is stated and an operand's quantization differs
+/// from it.
 fn whole_operands(
     node: &OperatorNode<'_>,
     all: Option<Steps>,
@@ -247,17 +252,18 @@ fn whole_operands(
     Ok(Some(inputs))
 }
 
-/// The whole numbers of a constant that holds the real numbers for which they stand.
+/// Returns the whole numbers that a quantized constant, which holds real numbers, stands for.
 fn whole(c: &ConstantTensor, steps: Steps) -> Result<ConstantTensor, String> {
     let numbers = c.numbers()?.into_iter();
     let whole = numbers.map(|x| (x / f64::from(steps.scale)).round());
     Ok(ConstantTensor::floats(c.dims.clone(), whole.collect()))
 }
 
-/// The number up to which floats hold all whole numbers.
+/// 2²⁴, up to which an f32 holds every whole number.
 const EXACT: f64 = 16_777_216.0;
 
-/// True if a sum of an operator may be larger than the whole numbers that floats hold.
+/// Returns true if a sum of the operator may exceed the whole numbers that an f32 holds exactly.
+/// `None` if that is not known.
 pub(super) fn long_sums(
     op: &str,
     [of, weights, biases]: [Option<&TfliteTensor<'_>>; 3],
@@ -290,7 +296,8 @@ pub(super) fn long_sums(
     Some((0..outputs).any(|row| sums[row] + bias(row) >= EXACT))
 }
 
-/// A layer with the integers of its weights and biases. `None` if they are no integers.
+/// Returns a layer with its weights and biases as integers. `None` if the file does not store them
+/// as integers.
 fn layer<'n>(
     node: &OperatorNode<'n>,
     of: Steps,

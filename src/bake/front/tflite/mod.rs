@@ -1,10 +1,12 @@
-//! TensorFlow Lite models: the operators of one subgraph, in order. Every tensor is a constant, or
-//! a value of the draft. Values have an axis of the records, which is the tensor's first, unless
-//! the model computes one record at a time. Sizes are inferred operator by operator.
+//! Front end for TensorFlow Lite models. It converts the operators of a subgraph in their order.
+//! Each tensor is either a constant, or a value of the draft that is computed for each record.
 //!
-//! Images are pixel by pixel in the file, and channel by channel in the draft. A value records
-//! which axis of the tensor each of its axes is. So it is transposed only where an operation needs
-//! another order.
+//! A value has an axis of the records as its first axis, unless the model computes one record at a
+//! time. Sizes are inferred operator by operator.
+//!
+//! Images are pixel by pixel in the file, and channel by channel in the draft. For each axis of a
+//! value the front end keeps the index of the tensor's axis. So it transposes a value only where an
+//! operator needs another order.
 
 mod branches;
 mod flat;
@@ -32,8 +34,8 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use tensor::{Conversion, TfliteTensor};
 
-/// The supported operators: code in the schema, name, number of the options' table (0: its options
-/// do not matter).
+/// The supported operators of TensorFlow Lite. An entry has the operator's code in the schema, its
+/// name, and the number of its options table. Number 0 allows any options table.
 const OPS: [(i32, &str, u8); 90] = [
     (0, "ADD", 11),
     (1, "AVERAGE_POOL_2D", 5),
@@ -127,10 +129,11 @@ const OPS: [(i32, &str, u8); 90] = [
     (158, "SIGN", 0),
 ];
 
-/// The operators that are supported on constants only.
+/// The operators that are supported only if all inputs are constants.
 const OF_CONSTANTS: [&str; 1] = ["REDUCE_PROD"];
 
-/// Operators that are not supported: code in the schema, name, advice.
+/// Operators that are not supported. An entry has the code in the schema, the name, and advice for
+/// the user.
 const INSTEAD: [(i32, &str, &str); 30] = [
     (7, "EMBEDDING_LOOKUP", TEXTS),
     (12, "L2_POOL_2D", OTHER_POOL),
@@ -175,88 +178,91 @@ const TIME: &str = "use convolutions over a window of time instead";
 const DILATED: &str = "convert the model with one record (`keras.Input(…, batch_size=1)`), then \
                        convolutions keep their dilation";
 
-/// The codes of layers.
+/// The schema's codes of the operators with weights.
 const CONV_2D: i32 = 3;
 const DEPTHWISE_CONV_2D: i32 = 4;
 const FULLY_CONNECTED: i32 = 9;
 
-/// The code of operators that are not part of TensorFlow Lite.
+/// The schema's code for custom operators, which are not part of TensorFlow Lite.
 const CUSTOM: i32 = 32;
 
-/// A value of the draft whose axes may be in another order than those of its tensor.
+/// A value of the draft whose axes may have another order than the axes of its tensor in the file.
 #[derive(Clone, Debug, PartialEq)]
 struct Turned {
-    /// The value, with the sizes of the tensor in another order. The axis of the records, where
-    /// there is one, is the tensor's first.
+    /// The value of the draft. Its sizes are those of the tensor in another order. If there is an
+    /// axis of the records, it is the tensor's first axis.
     live: Live,
-    /// For each axis of the value the axis of the tensor, counted without that of the records.
+    /// For each axis of the value, the index of the matching axis of the tensor. The axis of the
+    /// records is not counted.
     order: Vec<usize>,
 }
 
 impl Turned {
-    /// Returns `live` as a value whose axes are in the order of this one.
+    /// Returns `live` as a value whose axes have the same order as the axes of this value.
     fn with(&self, live: Live) -> Turned {
         let order = self.order.clone();
         Turned { live, order }
     }
 }
 
-/// A tensor of the model.
+/// All that the front end knows about a tensor of the model.
 #[derive(Clone, Debug, PartialEq)]
 enum TfliteValue {
-    /// Known at build time.
+    /// A tensor that is known at build time.
     Constant(Rc<ConstantTensor>),
-    /// Computed from each record.
+    /// A tensor that is computed from each record.
     Live(Turned),
     /// The class of each record.
     Class(Class),
-    /// Not known, because of a mistake that is reported.
+    /// A tensor that is not known, because of a mistake that is already reported.
     Unknown,
 }
 
-/// An operator of the file.
+/// An operator of the model, as the file states it.
 struct Operator<'b> {
-    /// The code in the schema.
+    /// The operator's code in the schema.
     code: i32,
-    /// The name of an operator that the schema does not have.
+    /// The name of a custom operator, which the schema does not know. Empty for other operators.
     custom: String,
-    /// The number of each input's tensor; -1 for an input that is left out.
+    /// The tensor number of each input. -1 stands for an input that is left out.
     inputs: Vec<i32>,
     outputs: Vec<i32>,
     options: Table<'b>,
-    /// The options of an operator that the schema does not have.
+    /// The options of a custom operator, as raw bytes.
     custom_options: &'b [u8],
-    /// The number of the options' table in the schema, 0 if there is none.
+    /// The number that the schema gives to the options' table. 0 if there are no options.
     kind: u8,
 }
 
-/// A subgraph of a model: the network, or a branch of it.
+/// A subgraph of a model: the main network, or one branch of an `IF`.
 struct Subgraph<'b> {
     tensors: Vec<TfliteTensor<'b>>,
     inputs: Vec<i32>,
     outputs: Vec<i32>,
     operators: Vec<Operator<'b>>,
-    /// Names of inputs and outputs in the model's signature, by tensor.
+    /// The names of inputs and outputs in the model's signature, by tensor number.
     signature: HashMap<i32, String>,
 }
 
 impl<'b> Subgraph<'b> {
-    /// Reads the subgraphs of a model. The first one is the network. `left` limits the memory of
-    /// their vectors ([`flat::most`]). Values of 8-bit integers are computed as integers if `whole`
-    /// is true.
+    /// Reads the subgraphs of a model. The first one is the network. `left` is the memory in bytes
+    /// that all vectors of the file may still take ([`flat::most`]). If `whole` is true, tensors of
+    /// 8-bit integers are computed as integers.
     fn read(
         bytes: &'b [u8],
         left: &'b Cell<usize>,
         whole: bool,
     ) -> Result<Vec<Subgraph<'b>>, String> {
         let model = Table::root(bytes, b"TFL3", left)?;
-        // Fields of `Model`: 0 version, 1 operator_codes, 2 subgraphs, 4 buffers.
+        // Field numbers of the schema's table `Model`: 0 version, 1 operator_codes, 2 subgraphs, 4
+        // buffers.
         let version = model.unsigned(0)?;
         if version != 3 {
             return Err(format!("expected version 3 of the schema, found {version}"));
         }
         let (codes, subgraphs, buffers) = (model.tables(1)?, model.tables(2)?, model.tables(4)?);
-        // Fields of `SubGraph`: 0 tensors, 1 inputs, 2 outputs, 3 operators.
+        // Field numbers of the schema's table `SubGraph`: 0 tensors, 1 inputs, 2 outputs, 3
+        // operators.
         let read = |(number, subgraph): (usize, &Table<'b>)| {
             let tensors = subgraph.tables(0)?;
             let tensors = tensors
@@ -295,18 +301,19 @@ impl<'b> Subgraph<'b> {
         }
     }
 
-    /// Tensor number `i`, or `None` if the model has no such tensor.
+    /// Returns tensor number `i`. `None` if the subgraph has no such tensor.
     fn tensor(&self, i: i32) -> Option<&TfliteTensor<'b>> {
         usize::try_from(i).ok().and_then(|i| self.tensors.get(i))
     }
 
-    /// The name of tensor number `i`.
+    /// Returns the name of tensor number `i`, or `tensor i` if there is none.
     fn name(&self, i: i32) -> String {
         self.tensor(i)
             .map_or_else(|| format!("tensor {i}"), |t| t.name.clone())
     }
 
-    /// The name of an input or output: its name in the signature, or else that of its tensor.
+    /// Returns the name of an input or output of the model. That is its name in the signature, or
+    /// else the name of its tensor.
     fn called(&self, i: i32) -> String {
         self.signature
             .get(&i)
@@ -314,7 +321,7 @@ impl<'b> Subgraph<'b> {
             .unwrap_or_else(|| self.name(i))
     }
 
-    /// The operators that these outputs depend on.
+    /// Returns the indices of the operators on which the tensors numbered `outputs` depend.
     fn needed(&self, outputs: impl Iterator<Item = i32>) -> HashSet<usize> {
         let mut tensors: HashSet<i32> = outputs.collect();
         let mut needed = HashSet::new();
@@ -328,11 +335,11 @@ impl<'b> Subgraph<'b> {
     }
 }
 
-/// The names of inputs and outputs in the model's signature, by tensor. Empty if the model does not
-/// have exactly one signature.
+/// Reads the names of inputs and outputs in the model's signature, by tensor number. Empty if the
+/// model does not have exactly one signature.
 fn signature(model: &Table<'_>) -> Result<HashMap<i32, String>, String> {
-    // Fields of `Model`: 7 signature_defs. Fields of `SignatureDef`: 0 inputs, 1 outputs. Fields of
-    // `TensorMap`: 0 name, 1 tensor_index.
+    // Field numbers of the schema's table `Model`: 7 signature_defs. Field numbers of
+    // `SignatureDef`: 0 inputs, 1 outputs. Field numbers of `TensorMap`: 0 name, 1 tensor_index.
     let signatures = model.tables(7)?;
     let [signature] = &signatures[..] else {
         return Ok(HashMap::new());
@@ -344,9 +351,9 @@ fn signature(model: &Table<'_>) -> Result<HashMap<i32, String>, String> {
 
 impl<'b> Operator<'b> {
     fn read(table: &Table<'b>, codes: &[Table<'b>]) -> Result<Operator<'b>, String> {
-        // Fields of `Operator`: 0 opcode_index, 1 inputs, 2 outputs, 3 builtin_options_type,
-        // 4 builtin_options, 5 custom_options. Fields of `OperatorCode`: 0 deprecated_builtin_code
-        // (up to 127), 1 custom_code, 3 builtin_code.
+        // Field numbers of the schema's table `Operator`: 0 opcode_index, 1 inputs, 2 outputs, 3
+        // builtin_options_type, 4 builtin_options, 5 custom_options. Field numbers of
+        // `OperatorCode`: 0 deprecated_builtin_code (up to 127), 1 custom_code, 3 builtin_code.
         let index = table.unsigned(0)?;
         let code = codes
             .get(index as usize)
@@ -362,7 +369,7 @@ impl<'b> Operator<'b> {
         })
     }
 
-    /// The operator's name, for messages.
+    /// Returns the operator's name, for messages.
     fn name(&self) -> String {
         let supported = OPS.iter().map(|&(code, name, _)| (code, name));
         let others = INSTEAD.iter().map(|&(code, name, _)| (code, name));
@@ -374,20 +381,21 @@ impl<'b> Operator<'b> {
     }
 }
 
-/// An operator with its inputs.
+/// An operator with the tensors of its inputs.
 struct OperatorNode<'n> {
     op: &'static str,
-    /// The name of the draft's nodes that compute this operator: that of its first output.
+    /// The name for the draft's nodes that compute this operator. It is the name of the operator's
+    /// first output.
     name: String,
-    /// `None` where an input is left out.
+    /// The values of the operator's inputs. `None` stands for an input that is left out.
     inputs: Vec<Option<TfliteValue>>,
     options: Table<'n>,
     custom_options: &'n [u8],
-    /// The tensor of its first output.
+    /// The declaration of the operator's first output.
     output: &'n TfliteTensor<'n>,
-    /// The tensors of its inputs, `None` where an input is left out.
+    /// The declarations of the operator's inputs. `None` stands for an input that is left out.
     tensors: Vec<Option<&'n TfliteTensor<'n>>>,
-    /// How the result becomes integers. `None` for an operator on real numbers.
+    /// The rule by which the result becomes integers. `None` for an operator on real numbers.
     rule: Option<integers::Rule>,
 }
 
@@ -413,8 +421,8 @@ pub(super) fn read(
     )
 }
 
-/// Makes a draft of a model. All mistakes are reported. If a fixed first size cannot be the number
-/// of records, the whole input is one record.
+/// Converts a model to a draft, and reports all mistakes. A fixed first size is first taken as the
+/// number of records. If that gives mistakes, the whole input is one record.
 fn lower(
     graphs: &[Subgraph<'_>],
     place: &ModelPlace<'_>,
@@ -433,15 +441,15 @@ fn lower(
     lowered
 }
 
-/// An attempt to make a draft of a model.
+/// The result of one attempt to convert a model to a draft.
 #[derive(Default)]
 struct Attempt {
     lowered: Option<Lowered>,
-    /// True if a fixed first size was taken for the number of records.
+    /// True if this attempt took a fixed first size as the number of records.
     supposed: bool,
 }
 
-/// Makes a draft of a model's graph. If `single` is true, a fixed first size is not taken for the
+/// Converts a model's graph to a draft. If `single` is true, a fixed first size is not taken as the
 /// number of records.
 fn lower_graph(
     graphs: &[Subgraph<'_>],
@@ -486,21 +494,22 @@ fn lower_graph(
     }
 }
 
-/// A subgraph whose operators are computed.
+/// The conversion of one subgraph, operator by operator.
 #[derive(Clone, Copy)]
 struct Lowering<'g, 'b> {
-    /// The subgraphs of the model.
+    /// All subgraphs of the model.
     all: &'g [Subgraph<'b>],
     graph: &'g Subgraph<'b>,
     file: &'g str,
-    /// The number of mistakes before this attempt.
+    /// The number of mistakes that were reported before this attempt.
     before: usize,
-    /// The number of branches that were computed.
+    /// The number of branches of `IF` that were computed so far.
     branches: &'g Cell<usize>,
 }
 
 impl Lowering<'_, '_> {
-    /// Computes the needed operators in order, and adds their outputs to `known`.
+    /// Computes the operators with the indices `needed`, in order, and adds their outputs to
+    /// `known`.
     fn operators(
         &self,
         needed: &HashSet<usize>,
@@ -528,8 +537,8 @@ impl Lowering<'_, '_> {
     }
 }
 
-/// Finds the outputs of operator `i`. Constants are computed now. What depends on the record
-/// becomes nodes of the draft. `None` after a mistake.
+/// Computes the outputs of operator `i`. Outputs that depend on the record become nodes of the
+/// draft. All others become constants. `None` after a mistake.
 fn outputs_of(
     of: &Lowering<'_, '_>,
     i: usize,
@@ -566,8 +575,8 @@ fn outputs_of(
         .ok()
 }
 
-/// A value of the sizes that the model states, in place of one that a mistake has left out. With
-/// it, mistakes in later operators are found too.
+/// Makes a value for an output that is missing because of a mistake. It has the sizes that the
+/// model states. So mistakes in later operators are found too.
 fn assumed(
     tensor: &TfliteTensor<'_>,
     known: &HashMap<i32, TfliteValue>,
@@ -586,8 +595,8 @@ fn assumed(
     Some(TfliteValue::Live(ops::straight(live)))
 }
 
-/// Returns the draft of a model whose operators are all computed, with its outputs and the order of
-/// a record's values.
+/// Completes the draft of a model whose operators are all computed, with its outputs. `order` is
+/// the order of a record's values.
 fn finish(
     graph: &Subgraph<'_>,
     mut builder: Builder,
@@ -629,7 +638,7 @@ fn finish(
     beside::finished(draft, order, tail, inputs)
 }
 
-/// Adds advice to a mistake in the number of records.
+/// Adds advice to a message about the number of records.
 fn hinted(mistake: String) -> String {
     match mistake.contains("number of records") || mistake.contains("must stay the ") {
         true => {
@@ -639,7 +648,7 @@ fn hinted(mistake: String) -> String {
     }
 }
 
-/// Adds notes on quantization to the messages of the build.
+/// Adds notes about the model's quantization to the build's messages.
 fn notes(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) {
     let file = place.file;
     let quantised = |t: &TfliteTensor<'_>| t.quantised.is_some() && !t.float();
@@ -701,18 +710,18 @@ fn notes(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) 
     }
 }
 
-/// The builder of a model with its inputs, and how the records of the inputs are arranged.
+/// A builder with the model's inputs, and facts about the model's records.
 struct Opened {
     builder: Builder,
-    /// The order of a record's values. The channels of a single image are last in the file and
-    /// first in the draft.
+    /// The order of a record's values. A single image has its channels last in the file and first
+    /// in the draft.
     order: InputOrder,
-    /// True if a fixed first size is taken for the number of records.
+    /// True if a fixed first size of the inputs was taken as the number of records.
     supposed: bool,
 }
 
-/// A builder with the model's inputs, which are added to `known`. Where `single` is true, a fixed
-/// first size is no number of records.
+/// Makes a builder with the model's inputs, and adds the inputs to `known`. If `single` is true, a
+/// fixed first size is not taken as the number of records.
 fn inputs(
     graph: &Subgraph<'_>,
     place: &ModelPlace<'_>,
@@ -768,7 +777,8 @@ fn inputs(
     })
 }
 
-/// The values of the inputs with the numbers `left`, and the order of a record's values.
+/// Returns a graph value for each input in `left`, and the order of a record's values. `left` has
+/// tensor numbers.
 fn values_of(graph: &Subgraph<'_>, left: &[i32], lives: &[Live]) -> (Vec<Value>, InputOrder) {
     match lives {
         [one] => {
@@ -791,8 +801,8 @@ fn values_of(graph: &Subgraph<'_>, left: &[i32], lives: &[Live]) -> (Vec<Value>,
     }
 }
 
-/// Adds the inputs that became constants to `known`. Returns the numbers of the tensors of all
-/// other inputs.
+/// Adds the inputs that the user made constants to `known`. Returns the tensor numbers of all other
+/// inputs.
 fn left_inputs(
     graph: &Subgraph<'_>,
     constants: Vec<Option<ConstantTensor>>,
@@ -810,8 +820,8 @@ fn left_inputs(
     left
 }
 
-/// The declarations of all inputs. An input with a mistake is left out, and the mistake is
-/// reported.
+/// Returns what the model declares about its inputs. Reports mistakes, and leaves out an input that
+/// has one.
 fn declared_inputs(
     graph: &Subgraph<'_>,
     file: &str,
@@ -836,7 +846,7 @@ fn declared_inputs(
     inputs
 }
 
-/// Reads the declaration of an input.
+/// Reads what the model declares about an input: its name, sizes and type.
 fn input(
     graph: &Subgraph<'_>,
     i: i32,
@@ -886,8 +896,8 @@ fn input(
     })
 }
 
-/// Returns the name of a supported operator. Other operators, and those with another operator's
-/// options, are reported.
+/// Returns the name of an operator if it is supported. Reports other operators, and those with the
+/// options table of another operator.
 fn check(operator: &Operator<'_>, place: &str, mistakes: &mut Mistakes) -> Option<&'static str> {
     match OPS.iter().find(|(code, ..)| *code == operator.code) {
         Some(&(_, name, kind)) if kind == 0 || operator.kind == 0 || operator.kind == kind => {
@@ -912,7 +922,7 @@ fn check(operator: &Operator<'_>, place: &str, mistakes: &mut Mistakes) -> Optio
     }
 }
 
-/// The inputs of an operator; `None` after a mistake.
+/// Looks up the tensors of an operator's inputs. `None` after a mistake.
 fn operands(
     graph: &Subgraph<'_>,
     operator: &Operator<'_>,

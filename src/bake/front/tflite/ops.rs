@@ -1,5 +1,5 @@
-//! The operators of TensorFlow Lite: layers, arithmetic, changes of shape, and all operators on
-//! constants. Further operators are in `values`.
+//! TensorFlow Lite operators: layers, arithmetic, changes of shape, and all operators on constants.
+//! `values` has further operators.
 
 use super::{OF_CONSTANTS, OperatorNode, TfliteValue, Turned, values};
 use crate::bake::front::builder::Builder;
@@ -18,7 +18,7 @@ impl OperatorNode<'_> {
         self.inputs.get(i).and_then(Option::as_ref)
     }
 
-    /// Input `i`, which must be computed from the record.
+    /// Returns input `i`. It is an error if that is not a tensor computed from the record.
     pub(super) fn live(&self, i: usize) -> Result<&Turned, String> {
         match self.input(i) {
             Some(TfliteValue::Live(turned)) => Ok(turned),
@@ -34,7 +34,8 @@ impl OperatorNode<'_> {
         }
     }
 
-    /// Input `i`, which must be a constant if it is there.
+    /// Returns input `i`, which must be a constant. `None` if the input is left out. `what` is its
+    /// name in messages.
     pub(super) fn constant(
         &self,
         i: usize,
@@ -49,13 +50,15 @@ impl OperatorNode<'_> {
         }
     }
 
-    /// Input `i`, which must be there and a constant.
+    /// Returns input `i`, which must be a constant and must not be left out. `what` is its name in
+    /// messages.
     pub(super) fn needed(&self, i: usize, what: &str) -> Result<&Rc<ConstantTensor>, String> {
         self.constant(i, what)?
             .ok_or_else(|| format!("expected {what}, found nothing"))
     }
 
-    /// Returns option `field`, an integer from 1 to [`MOST`]. `what` is its name in messages.
+    /// Returns the option in `field`, an integer from 1 to [`MOST`]. `what` is its name in
+    /// messages.
     pub(super) fn count(&self, field: usize, what: &str, default: i32) -> Result<usize, String> {
         let found = self.options.int(field, default)?;
         match usize::try_from(found) {
@@ -67,10 +70,10 @@ impl OperatorNode<'_> {
     }
 }
 
-/// MediaPipe's operator: a transposed convolution with biases.
+/// The name of MediaPipe's custom operator for a transposed convolution with biases.
 pub(super) const TRANSPOSE_CONV_BIAS: &str = "Convolution2DTransposeBias";
 
-/// The operators whose result on integers is exact when computed as floats.
+/// The TensorFlow Lite operators whose result on integers is exact when computed as floats.
 const OF_INTEGERS: &str = "ABS ARG_MAX BROADCAST_TO CAST CONCATENATION EQUAL EXPAND_DIMS GATHER \
                            GREATER GREATER_EQUAL LESS LESS_EQUAL LOGICAL_AND LOGICAL_NOT \
                            LOGICAL_OR MAXIMUM MAX_POOL_2D MINIMUM MIRROR_PAD NOT_EQUAL ONE_HOT \
@@ -78,8 +81,8 @@ const OF_INTEGERS: &str = "ABS ARG_MAX BROADCAST_TO CAST CONCATENATION EQUAL EXP
                            RESIZE_NEAREST_NEIGHBOR REVERSE_V2 SELECT SELECT_V2 SHAPE SLICE SPLIT \
                            SPLIT_V SQUEEZE STRIDED_SLICE TILE TRANSPOSE UNPACK";
 
-/// Returns the outputs of an operator. If all inputs are constants, the output is computed now.
-/// Otherwise the operator is added to the draft of the model, to be computed for each record.
+/// Computes the outputs of an operator. If all inputs are constants, the outputs are constants too.
+/// Otherwise the operator is added to the draft.
 pub(super) fn compute(
     b: &mut Builder,
     node: &OperatorNode<'_>,
@@ -92,7 +95,8 @@ pub(super) fn compute(
     }
 }
 
-/// Finds the one output of an operator. It is computed now if all inputs are constants.
+/// Computes the output of an operator that has only one. It is a constant if all inputs are
+/// constants.
 fn one(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, String> {
     let constant = |i: &'_ TfliteValue| match i {
         TfliteValue::Constant(c) => Some(c.clone()),
@@ -110,8 +114,8 @@ fn one(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, String> 
     }
 }
 
-/// Finds the output of an operator with at least one input that is computed from the record. Most
-/// operators become nodes of the draft.
+/// Computes the output of an operator with at least one input that is computed from the record.
+/// Most operators become nodes of the draft.
 fn of_live(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, String> {
     if let Some(TfliteValue::Class(class)) = node.input(0) {
         return match node.op {
@@ -131,7 +135,8 @@ fn of_live(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, Stri
     let turned = match node.op {
         "SHAPE" => return shape(b, node),
         "ARG_MAX" => return argmax(b, node),
-        // Values are the numbers that quantized integers stand for, so nothing is left to do.
+        // A quantized tensor already holds the real numbers that its integers stand for. So these
+        // operators have nothing to do.
         "QUANTIZE" | "DEQUANTIZE" | "DENSIFY" => node.live(0)?.clone(),
         "CAST" => cast(b, node)?,
         "ADD" | "SUB" | "MUL" | "DIV" | "MAXIMUM" | "MINIMUM" => arithmetic(b, node)?,
@@ -163,7 +168,7 @@ fn of_live(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, Stri
     Ok(TfliteValue::Live(turned))
 }
 
-/// Refuses integers in an operation whose result differs for floats.
+/// Returns an error if an input has integers and the operator's result would differ for floats.
 fn check_types(node: &OperatorNode<'_>) -> Result<(), String> {
     let first = node.inputs.iter().flatten().find_map(|i| match i {
         TfliteValue::Live(x) => Some(x.live.kind),
@@ -179,7 +184,7 @@ fn check_types(node: &OperatorNode<'_>) -> Result<(), String> {
     }
 }
 
-/// Transposes a value, so that its axes are the tensor's axes in the order `want`.
+/// Transposes a value of the draft, so that its axes become the tensor's axes in the order `want`.
 pub(super) fn arranged(
     b: &mut Builder,
     name: &str,
@@ -193,13 +198,13 @@ pub(super) fn arranged(
     b.transpose(name, &x.live, &at)
 }
 
-/// Transposes a value, so that its axes are in the order of the tensor.
+/// Transposes a value of the draft, so that its axes have the order of the tensor's axes.
 pub(super) fn plain(b: &mut Builder, name: &str, x: &Turned) -> Result<Live, String> {
     let order: Vec<usize> = (0..x.order.len()).collect();
     arranged(b, name, x, &order)
 }
 
-/// A value whose axes already are in the order of the tensor.
+/// Wraps a value of the draft whose axes already have the order of the tensor's axes.
 pub(super) fn straight(live: Live) -> Turned {
     Turned {
         order: (0..live.dims.len()).collect(),
@@ -207,7 +212,7 @@ pub(super) fn straight(live: Live) -> Turned {
     }
 }
 
-/// Returns the sizes in the order of the tensor's axes, without that of the records.
+/// Returns the sizes of the tensor's axes in the tensor's order, without the axis of the records.
 fn dims(x: &Turned) -> Vec<usize> {
     let mut dims = vec![0; x.order.len()];
     x.order
@@ -217,19 +222,19 @@ fn dims(x: &Turned) -> Vec<usize> {
     dims
 }
 
-/// The value with the sizes of the tensor in their order. It stands for the tensor where only
-/// sizes matter.
+/// Returns the value with the sizes of the tensor, in the tensor's order. The result is used only
+/// for its sizes, because the elements may be in another order.
 pub(super) fn tensor(x: &Turned) -> Live {
     x.live.with_dims(dims(x))
 }
 
-/// The sizes of the tensor for messages.
+/// Formats the sizes of the tensor, for messages.
 pub(super) fn shown(x: &Turned) -> String {
     tensor(x).shown()
 }
 
-/// Returns a value of `rank` axes: those that it does not have come in front, with size 1. A value
-/// with an axis of the records is returned as it is.
+/// Gives a value `rank` axes. Missing axes are added in front, with size 1. A value with an axis of
+/// the records is returned unchanged.
 fn led(x: &Turned, rank: usize) -> Turned {
     let ahead = rank.saturating_sub(x.live.rank());
     if ahead == 0 || x.live.records.is_some() {
@@ -245,8 +250,8 @@ fn led(x: &Turned, rank: usize) -> Turned {
     }
 }
 
-/// Transposes a constant operand of an element-wise operation to the order of a value's axes. Axes
-/// that it does not have come in front, with size 1.
+/// Transposes a constant operand of an element-wise operator to the order of the axes of the value
+/// `x`. Axes that the constant lacks are added in front, with size 1.
 fn turned(c: &ConstantTensor, x: &Turned) -> ConstantTensor {
     let Some(ahead) = x
         .live
@@ -259,7 +264,8 @@ fn turned(c: &ConstantTensor, x: &Turned) -> ConstantTensor {
     turned_whole(&c.with_dims([vec![1; ahead], c.dims.clone()].concat()), x)
 }
 
-/// Transposes a constant with as many axes as the tensor to the order of a value's axes.
+/// Transposes a constant to the order of the axes of `x`. The constant has as many axes as `x`'s
+/// tensor.
 fn turned_whole(whole: &ConstantTensor, x: &Turned) -> ConstantTensor {
     let first = usize::from(x.live.records.is_some());
     let order: Vec<usize> = (0..first)
@@ -268,7 +274,7 @@ fn turned_whole(whole: &ConstantTensor, x: &Turned) -> ConstantTensor {
     fold::transpose(whole, &order)
 }
 
-/// Converts an axis of the tensor to one of the value.
+/// Converts an axis number of the tensor to an index among the axes of the value `x`.
 pub(super) fn position(x: &Turned, axis: i64) -> Result<usize, String> {
     let a = inner_axis(axis, &tensor(x))?;
     x.order
@@ -277,8 +283,9 @@ pub(super) fn position(x: &Turned, axis: i64) -> Result<usize, String> {
         .ok_or_else(|| format!("no axis {axis} of {}", shown(x)))
 }
 
-/// Applies the activation that is part of an operator. A quantized sum whose zero point is its
-/// lowest integer loses what is below 0, so converters may leave out a ReLU there.
+/// Applies the activation that is fused into an operator. Converters may leave out a ReLU behind a
+/// quantized sum whose zero point is the lowest integer, because that sum cannot store numbers
+/// below 0. So the ReLU is applied here.
 pub(super) fn fused(
     b: &mut Builder,
     node: &OperatorNode<'_>,
@@ -345,7 +352,7 @@ fn cast(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     )?))
 }
 
-/// `SHAPE`: the sizes of a tensor, the number of records among them.
+/// `SHAPE`: the sizes of a tensor as a constant of integers. One of them is the number of records.
 fn shape(b: &Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, String> {
     let shape = b.shape_constant(&tensor(node.live(0)?), node.output.element());
     Ok(TfliteValue::Constant(Rc::new(shape)))
@@ -381,7 +388,7 @@ fn arithmetic_of(op: &str) -> Arithmetic {
     }
 }
 
-/// An operand of an element-wise operator, with its axes in the order that all operands share.
+/// An operand of an element-wise operator. Its axes have the order that all operands share.
 pub(super) enum Side {
     Live(Live),
     Constant(ConstantTensor),
@@ -396,7 +403,7 @@ impl Side {
     }
 }
 
-/// The operands of an element-wise operator, and the order of the axes of all of them.
+/// All operands of an element-wise operator, and the common order of their axes.
 pub(super) struct Sides {
     pub(super) sides: Vec<Side>,
     order: Vec<usize>,
@@ -411,8 +418,8 @@ impl Sides {
     }
 }
 
-/// The inputs `at` of an operator, with their axes in the order of the largest value's, so that
-/// only smaller ones are transposed.
+/// Returns the operator's inputs with the indices `at` as operands with a common order of axes.
+/// That is the order of the largest tensor, so that only smaller tensors are transposed.
 pub(super) fn sides(
     b: &mut Builder,
     node: &OperatorNode<'_>,
@@ -451,7 +458,7 @@ pub(super) fn sides(
     })
 }
 
-/// Element-wise arithmetic on two operands.
+/// Adds an element-wise arithmetic operator on two operands, and its fused activation.
 fn arithmetic(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let of = arithmetic_of(node.op);
     let sides = sides(b, node, &[0, 1])?;
@@ -464,12 +471,12 @@ fn arithmetic(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String
     Ok(sides.turned(live))
 }
 
-/// Input 0 as an image of each record, its channels first.
+/// Returns input 0 as an image with the axes [channels, rows, columns] for each record.
 pub(super) fn image(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Live, String> {
     as_image(b, &node.name, node.live(0)?)
 }
 
-/// A value as an image of each record, its channels first.
+/// Returns a value as an image with the axes [channels, rows, columns] for each record.
 pub(super) fn as_image(b: &mut Builder, name: &str, x: &Turned) -> Result<Live, String> {
     if x.live.rank() != 4 || tensor(x).behind_first().is_none() {
         return Err(format!("expected [N, H, W, C], found {}", shown(x)));
@@ -481,9 +488,9 @@ pub(super) fn as_image(b: &mut Builder, name: &str, x: &Turned) -> Result<Live, 
     arranged(b, name, x, order)?.per_record()
 }
 
-/// Wraps an image with its channels first as a tensor with its channels last. `records` is the
-/// place of the axis of the records in the tensor. If it is `None`, the tensor gets a first axis of
-/// size 1.
+/// Wraps an image of channels, rows, columns as a tensor whose channels are last. `records` is the
+/// index of the axis of the records in that tensor. If it is `None`, the tensor gets a first axis
+/// of size 1.
 pub(super) fn of_image(live: Live, records: Option<usize>) -> Turned {
     Turned {
         live: live.like(records),
@@ -494,7 +501,8 @@ pub(super) fn of_image(live: Live, records: Option<usize>) -> Turned {
     }
 }
 
-/// A window over the image of `x`. Its padding is field 0 of the options.
+/// Returns the window of a convolution or pooling over the image `x`. The padding is field 0 of the
+/// operator's options.
 pub(super) fn window(
     node: &OperatorNode<'_>,
     x: &Live,
@@ -503,7 +511,8 @@ pub(super) fn window(
     dilation: (usize, usize),
 ) -> Result<Window, String> {
     let border = match node.options.byte(0)? {
-        // An odd row or column of the border is below or to the right.
+        // SAME padding. If the number of border rows or columns is odd, the extra one is at the
+        // bottom or right.
         0 => {
             let [(height, width), (down, right), (dy, dx)] = [size, stride, dilation];
             let rows = operations::same(x.dims[1], height, down, dy);
@@ -528,7 +537,7 @@ pub(super) fn window(
     })
 }
 
-/// The biases of input 2, or zeros.
+/// Returns the biases in input 2 of an operator, or zeros if the input is left out.
 pub(super) fn biases(node: &OperatorNode<'_>, outputs: usize) -> Result<Vec<f64>, String> {
     let Some(c) = node.constant(2, "biases")? else {
         return Ok(vec![0.0; outputs]);
@@ -572,13 +581,13 @@ fn convolution(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, Strin
     }
     let mut numbers = weights.numbers()?;
     if depthwise {
-        // Reorders the weights from (ky, kx, output) to (output, ky, kx).
+        // Reorders the weights from (row, column, output) to (output, row, column).
         numbers = (0..outputs)
             .flat_map(|o| numbers.iter().skip(o).step_by(outputs).copied())
             .collect();
     }
-    // Fields of `Conv2DOptions`: 0 padding, 1 stride_w, 2 stride_h, 3 activation,
-    // 4 dilation_w_factor, 5 dilation_h_factor. In `DepthwiseConv2DOptions` field 3 is
+    // Field numbers of the schema's table `Conv2DOptions`: 0 padding, 1 stride_w, 2 stride_h, 3
+    // activation, 4 dilation_w_factor, 5 dilation_h_factor. In `DepthwiseConv2DOptions` field 3 is
     // depth_multiplier, and activation and dilations follow from 4 on.
     let more = usize::from(depthwise);
     let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
@@ -593,10 +602,10 @@ fn convolution(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, Strin
     Ok(of_image(fused(b, node, live, 3 + more)?, records))
 }
 
-/// The window of a pool over the image `x`.
+/// Returns the window of a pooling operator over the image `x`.
 pub(super) fn pool_window(node: &OperatorNode<'_>, x: &Live) -> Result<Window, String> {
-    // Fields of `Pool2DOptions`: 0 padding, 1 stride_w, 2 stride_h, 3 filter_width,
-    // 4 filter_height, 5 activation.
+    // Field numbers of the schema's table `Pool2DOptions`: 0 padding, 1 stride_w, 2 stride_h, 3
+    // filter_width, 4 filter_height, 5 activation.
     let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
     let size = (
         node.count(4, "filter_height", 0)?,
@@ -619,7 +628,8 @@ fn pool(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
 }
 
 fn fully_connected(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
-    // Fields of `FullyConnectedOptions`: 0 activation, 1 weights_format, 2 keep_num_dims.
+    // Field numbers of the schema's table `FullyConnectedOptions`: 0 activation, 1 weights_format,
+    // 2 keep_num_dims.
     if node.options.byte(1)? != 0 {
         return Err("weights_format: expected DEFAULT, found SHUFFLED4x16INT8".into());
     }
@@ -669,7 +679,7 @@ fn fully_connected(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, S
     rows_by_weights(b, node, x, numbers, &biases)
 }
 
-/// The product of weights and each row along the last axis of a tensor.
+/// Multiplies a matrix of weights by each row along the last axis of a tensor, and adds biases.
 fn rows_by_weights(
     b: &mut Builder,
     node: &OperatorNode<'_>,
@@ -678,7 +688,8 @@ fn rows_by_weights(
     biases: &[f64],
 ) -> Result<Turned, String> {
     let (outputs, last) = (biases.len(), x.order.len() - 1);
-    // The axis of the sum becomes that of the channels, for a convolution of 1 × 1.
+    // The axis of the sum becomes the channel axis, so that a 1 × 1 convolution computes the
+    // product.
     let order: Vec<usize> = std::iter::once(last).chain(0..last).collect();
     let from = arranged(b, &node.name, x, &order)?;
     let y = operations::pointwise(b, &node.name, &from, numbers, outputs)?;
@@ -703,8 +714,8 @@ fn reduce(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     if axes.is_empty() {
         return Ok(x.clone());
     }
-    // Axes that are neighbours in the value are reduced at once. Others are moved to the end, to
-    // become neighbours.
+    // Axes that are adjacent in the value are reduced at once. Other axes are first moved to the
+    // end, where they are adjacent.
     let mut at: Vec<usize> = axes
         .iter()
         .filter_map(|a| x.order.iter().position(|o| o == a))
@@ -731,7 +742,7 @@ fn reduce(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let live = operations::reduce(b, &node.name, &live, at, of, keep)?;
     let order = match keep {
         true => order,
-        // Without the reduced axes, the remaining ones get new numbers.
+        // Without the reduced axes, the remaining axes are renumbered.
         false => order
             .iter()
             .filter(|a| !axes.contains(a))
@@ -763,7 +774,7 @@ fn softmax(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     Ok(x.with(operations::softmax(b, &node.name, &live, around, of)?))
 }
 
-/// Changes the sizes of a tensor. If only sizes of 1 come and go, the value stays as it is.
+/// Changes the sizes of a tensor. If only axes of size 1 come and go, no node is needed.
 fn reshape(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let reshaped = sizes_of(b, node, x)?;
@@ -788,7 +799,7 @@ fn reshape(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
 }
 
 /// Returns the tensor with the sizes that `RESHAPE`, `SQUEEZE` or `EXPAND_DIMS` asks for. Only the
-/// sizes of the result may be used, because the value's axes may be in another order.
+/// sizes of the result may be used, because the value's axes may have another order.
 fn sizes_of(b: &Builder, node: &OperatorNode<'_>, x: &Turned) -> Result<Live, String> {
     let old = tensor(x);
     match node.op {
@@ -818,7 +829,7 @@ fn sizes_of(b: &Builder, node: &OperatorNode<'_>, x: &Turned) -> Result<Live, St
     }
 }
 
-/// `TRANSPOSE`: the value stays as it is, and its axes become other axes of the tensor.
+/// `TRANSPOSE`: needs no node. Only the order of the tensor's axes changes.
 fn transpose(node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     let order = node.needed(1, "an order of axes")?.integers()?;
@@ -838,7 +849,7 @@ fn transpose(node: &OperatorNode<'_>) -> Result<Turned, String> {
 fn concat(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let first = (0..node.inputs.len()).find_map(|i| node.live(i).ok());
     let first = first.ok_or("expected inputs, found nothing")?;
-    // Fields of `ConcatenationOptions`: 0 axis, 1 activation.
+    // Field numbers of the schema's table `ConcatenationOptions`: 0 axis, 1 activation.
     let a = position(first, node.options.int(0, 0)?.into())?;
     let mut sides = Vec::new();
     for i in 0..node.inputs.len() {
@@ -867,7 +878,7 @@ fn concat(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     })
 }
 
-/// Returns input `i` as a value of the graph. A constant becomes a value that has an axis of the
+/// Returns input `i` as a graph value. A constant is turned into one. It gets an axis of the
 /// records if `beside` has one.
 pub(super) fn as_live(
     b: &mut Builder,
@@ -919,24 +930,25 @@ fn pad(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     Ok(x.with(operations::pad(b, &node.name, &x.live, &around, value)?))
 }
 
-/// The part of an axis that a strided slice selects.
+/// The part of one axis that a strided slice selects.
 #[derive(Clone)]
 struct Taken {
-    /// The indices; `None` for the whole axis.
+    /// The indices that the slice selects along the axis. `None` selects the whole axis.
     at: Option<Vec<usize>>,
-    /// False if the axis, of one index, is left out of the result.
+    /// True if the axis stays in the result. False if it is left out, because only one index of it
+    /// was selected.
     stays: bool,
 }
 
-/// Returns the part of each axis that a strided slice selects. `sizes` has `usize::MAX` for the
-/// axis of the records. `records` is the number of records that the model states.
+/// Returns the part of each axis that a strided slice selects. In `sizes` the axis of the records
+/// has the size `usize::MAX`. `records` is the number of records, if the model states it.
 fn taken(
     node: &OperatorNode<'_>,
     sizes: &[usize],
     records: Option<usize>,
 ) -> Result<Vec<Taken>, String> {
-    // Fields of `StridedSliceOptions`: 0 begin_mask, 1 end_mask, 2 ellipsis_mask, 3 new_axis_mask,
-    // 4 shrink_axis_mask, 5 offset.
+    // Field numbers of the schema's table `StridedSliceOptions`: 0 begin_mask, 1 end_mask, 2
+    // ellipsis_mask, 3 new_axis_mask, 4 shrink_axis_mask, 5 offset.
     let mask = |n: usize| node.options.int(n, 0);
     let (begins, ends, shrunk) = (mask(0)?, mask(1)?, mask(4)?);
     for (n, name) in [(2, "ellipsis_mask"), (3, "new_axis_mask")] {
@@ -984,7 +996,7 @@ fn taken(
             end[a]
         };
         if n == usize::MAX {
-            // Only a slice of all records in their order is supported.
+            // Along this axis only a slice of all records in their order is supported.
             if strides[a] != 1 || from != 0 || to != i64::MAX && !all_records(records, to) {
                 return Err(RECORDS.into());
             }
@@ -995,10 +1007,10 @@ fn taken(
     Ok(taken)
 }
 
-/// The mistake of a slice of some records.
+/// The message for a slice that takes only some of the records.
 const RECORDS: &str = "axis 0 is the axis of the records, which a slice must take whole";
 
-/// True if `n` is the number of records that the model states.
+/// True if the model states a number of records, and `n` is that number.
 fn all_records(records: Option<usize>, n: i64) -> bool {
     records.is_some_and(|all| usize::try_from(n) == Ok(all))
 }
@@ -1035,7 +1047,8 @@ fn strided_slice(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, Str
     })
 }
 
-/// `SLICE`: so many elements of each axis from a beginning on; -1 stands for all up to the end.
+/// `SLICE`: a stated number of elements from a stated index on, for each axis. -1 stands for all
+/// elements up to the end.
 fn slice(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let mut x = node.live(0)?.clone();
     let (begins, counts) = (
@@ -1076,7 +1089,7 @@ fn slice(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     Ok(x)
 }
 
-/// Cuts a value into parts along an axis, which UNPACK leaves out of the results.
+/// Cuts a tensor into parts along an axis. `UNPACK` removes that axis from the results.
 fn split(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Vec<Turned>, String> {
     let axis_of = |i: usize| {
         let axes = node.needed(i, "an axis")?.integers()?;
@@ -1088,7 +1101,7 @@ fn split(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Vec<Turned>, String
     let (x, axis) = match node.op {
         "SPLIT" => (node.live(1)?, axis_of(0)?),
         "SPLIT_V" => (node.live(0)?, axis_of(2)?),
-        // Fields of `UnpackOptions`: 0 num, 1 axis.
+        // Field numbers of the schema's table `UnpackOptions`: 0 num, 1 axis.
         _ => (node.live(0)?, node.options.int(1, 0)?.into()),
     };
     let place = position(x, axis)?;
@@ -1101,7 +1114,7 @@ fn split(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Vec<Turned>, String
                 .filter(|&&s| s >= 0)
                 .fold(0i64, |sum, &s| sum.saturating_add(s));
             let rest = n as i64 - stated;
-            // A wrong size becomes 0, which is refused below.
+            // A size that is out of range becomes 0, which is reported below.
             let size = |&s: &i64| {
                 usize::try_from(if s == -1 { rest } else { s })
                     .ok()
@@ -1145,7 +1158,7 @@ fn split(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Vec<Turned>, String
     Ok(parts)
 }
 
-/// Computes an operator on constants alone.
+/// Computes an operator whose inputs are all constants.
 fn of_constants(
     node: &OperatorNode<'_>,
     inputs: &[&ConstantTensor],
@@ -1165,9 +1178,9 @@ fn of_constants(
     }
     let two = |op: &str| fold::two(op, first, input(1)?);
     match node.op {
-        // Constants hold the numbers that quantized integers stand for.
+        // A constant already holds the real numbers that its quantized integers stand for.
         "QUANTIZE" | "DEQUANTIZE" => first.cast(Element::F32),
-        // A sparse constant got its zeros when it was read, so it stays as it is.
+        // A sparse constant was filled with zeros when it was read, so nothing is left to do.
         "DENSIFY" => Ok(first.clone()),
         "CAST" => first.cast(node.output.computed()),
         "ADD" => two("Add"),
@@ -1203,7 +1216,7 @@ fn of_constants(
         }
         "CONCATENATION" => fold::concat(inputs, node.options.int(0, 0)?.into()),
         "PACK" => pack(node, inputs),
-        // Fields of `GatherOptions`: 0 axis, 1 batch_dims.
+        // Field numbers of the schema's table `GatherOptions`: 0 axis, 1 batch_dims.
         "GATHER" if node.options.int(1, 0)? == 0 => {
             fold::gather(first, input(1)?, node.options.int(0, 0)?.into())
         }
@@ -1213,9 +1226,9 @@ fn of_constants(
     }
 }
 
-/// `PACK`: constants concatenated along a new axis.
+/// `PACK`: stacks constants along a new axis.
 fn pack(node: &OperatorNode<'_>, inputs: &[&ConstantTensor]) -> Result<ConstantTensor, String> {
-    // Fields of `PackOptions`: 1 axis.
+    // Field numbers of the schema's table `PackOptions`: 1 axis.
     let along = node.options.int(1, 0)?.into();
     let a = axis(along, inputs.first().map_or(0, |c| c.dims.len()) + 1)?;
     let with = |c: &&ConstantTensor| {
@@ -1227,7 +1240,7 @@ fn pack(node: &OperatorNode<'_>, inputs: &[&ConstantTensor]) -> Result<ConstantT
     fold::concat(&parts.iter().collect::<Vec<_>>(), a as i64)
 }
 
-/// `REDUCE_PROD` of a vector: the product of all elements.
+/// `REDUCE_PROD` of a vector: the product of all its integers.
 fn product(node: &OperatorNode<'_>, c: &ConstantTensor) -> Result<ConstantTensor, String> {
     let Data::Ints(v) = &c.data else {
         return Err("expected integers".into());
@@ -1242,7 +1255,7 @@ fn product(node: &OperatorNode<'_>, c: &ConstantTensor) -> Result<ConstantTensor
     ))
 }
 
-/// `STRIDED_SLICE` of a constant.
+/// `STRIDED_SLICE` of a constant, for example of a shape.
 fn slice_of_constant(
     node: &OperatorNode<'_>,
     c: &ConstantTensor,

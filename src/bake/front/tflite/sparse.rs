@@ -1,36 +1,37 @@
-//! Sparse tensors: which elements of a tensor are stored, after the TACO format of Kjolstad et al.,
-//! The Tensor Algebra Compiler, 2017, as TensorFlow Lite writes it.
+//! The positions of the numbers that a sparse TensorFlow Lite tensor stores. The format follows
+//! TACO: Kjolstad et al., The Tensor Algebra Compiler, 2017.
 
 use super::flat::Table;
 
-/// A level of the storage: an axis of the tensor, or of its blocks.
+/// One level of a sparse tensor's storage. It stands for an axis of the tensor or of its blocks.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Level {
-    /// All elements of an axis of this size.
+    /// The level stores all indices of an axis of this size.
     Dense(usize),
-    /// The indices of the elements that are stored. Those of element i of the level above are
-    /// `segments[i]..segments[i + 1]`.
+    /// The level stores only some indices of an axis. Entry i of the level above has the indices at
+    /// `segments[i]..segments[i + 1]` of `indices`.
     Sparse {
         segments: Vec<usize>,
         indices: Vec<usize>,
     },
 }
 
-/// The storage of a sparse tensor.
+/// The description of which elements a sparse tensor stores.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sparsity {
-    /// The axis that each level stands for. Numbers below the tensor's rank are its axes. Further
-    /// numbers are the axes of a block.
+    /// The axis for which each level stands. Numbers below the tensor's rank are axes of the
+    /// tensor. Higher numbers are axes of a block.
     order: Vec<usize>,
-    /// The axis of the tensor that each axis of a block is a part of.
+    /// For each axis of a block, the axis of the tensor that it divides.
     blocks: Vec<usize>,
     levels: Vec<Level>,
 }
 
 impl Sparsity {
-    /// Reads the description of a tensor of `rank` axes.
+    /// Reads the sparsity description of a tensor with `rank` axes.
     pub(super) fn read(table: &Table<'_>, rank: usize) -> Result<Sparsity, String> {
-        // Fields of `SparsityParameters`: 0 traversal_order, 1 block_map, 2 dim_metadata.
+        // Field numbers of the schema's table `SparsityParameters`: 0 traversal_order, 1 block_map,
+        // 2 dim_metadata.
         let axes = |n: usize| -> Result<Vec<usize>, String> {
             let list = table.ints(n)?.into_iter().map(usize::try_from);
             list.collect::<Result<_, _>>().map_err(|_| damaged())
@@ -53,9 +54,9 @@ impl Sparsity {
         })
     }
 
-    /// The index in a dense tensor of sizes `dims` of each number that is stored.
+    /// Returns for each stored number its index in a dense tensor of the sizes `dims`.
     pub(super) fn places(&self, dims: &[usize]) -> Result<Vec<usize>, String> {
-        // The size of a block along each axis of the tensor, 1 without blocks.
+        // The size of a block along each axis of the tensor. It is 1 along axes without blocks.
         let mut block = vec![1; dims.len()];
         for (b, &axis) in self.blocks.iter().enumerate() {
             let at = self.order.iter().position(|&o| o == dims.len() + b);
@@ -64,7 +65,8 @@ impl Sparsity {
                 _ => return Err("blocks that are sparse are not supported".into()),
             }
         }
-        // Each entry is an element of a level: its coordinates so far, and its number in the level.
+        // An entry stands for one element of the present level: its coordinates so far, and its
+        // index in the level.
         let mut entries = vec![(vec![0usize; self.order.len()], 0usize)];
         for (level, &axis) in self.levels.iter().zip(&self.order) {
             let mut next = Vec::new();
@@ -112,8 +114,9 @@ fn damaged() -> String {
     "damaged: the description of its sparsity does not fit its sizes".into()
 }
 
-/// Reads a level. Fields of `DimensionMetadata`: 0 format, 1 dense_size, 2 and 3 array_segments,
-/// 4 and 5 array_indices. Each array is a kind and a table.
+/// Reads a level of a sparse tensor. Field numbers of the schema's table `DimensionMetadata`: 0
+/// format, 1 dense_size, 2 and 3 array_segments, 4 and 5 array_indices. An array is a code for its
+/// type, then a table.
 fn level(table: &Table<'_>) -> Result<Level, String> {
     match table.byte(0)? {
         0 => usize::try_from(table.int(1, 0)?)
@@ -129,8 +132,8 @@ fn level(table: &Table<'_>) -> Result<Level, String> {
     }
 }
 
-/// Reads an array of integers at `field`, which says their width: 1 for 32 bits, 2 for 16, 3 for 8.
-/// The next field is their table.
+/// Reads an array of integers. `field` is the code of their width: 1 for 32 bits, 2 for 16, 3 for
+/// 8. The next field is a table with the integers.
 fn indices(table: &Table<'_>, field: usize) -> Result<Vec<usize>, String> {
     let kind = table.byte(field)?;
     let Some(values) = table.table(field + 1)? else {
@@ -161,8 +164,8 @@ mod tests {
 
     #[test]
     fn places_of_stored_numbers() {
-        // A 3 × 4 matrix stores columns 1 and 3 of the first row, none of the second, and 0 of the
-        // third.
+        // A 3 × 4 matrix that stores three elements: columns 1 and 3 of row 0, and column 0 of row
+        // 2.
         let rows = Sparsity {
             order: vec![0, 1],
             blocks: Vec::new(),
@@ -176,8 +179,7 @@ mod tests {
         };
         assert_eq!(rows.places(&[3, 4]), Ok(vec![1, 3, 8]));
         assert!(rows.places(&[3, 2]).is_err());
-        // A 4 × 2 matrix in blocks of 2 × 1 stores one block, the second column of the upper two
-        // rows.
+        // A 4 × 2 matrix in blocks of 2 × 1 that stores one block: rows 0 and 1 of column 1.
         let blocks = Sparsity {
             order: vec![0, 1, 2, 3],
             blocks: vec![0, 1],

@@ -1,4 +1,4 @@
-//! Tensors of a model: sizes, type, quantization, and the numbers of constants.
+//! Tensors of a TensorFlow Lite model: sizes, type, quantization, and the numbers of constants.
 
 use super::flat::Table;
 use super::sparse::Sparsity;
@@ -7,7 +7,8 @@ use crate::bake::front::fold;
 use crate::bake::front::integers::Steps;
 use crate::ir::half;
 
-/// The types of numbers that are read: code in the schema, name, bytes.
+/// The element types that are supported. An entry has the code in the schema, the name, and the
+/// bytes of an element.
 const KINDS: [(u8, &str, usize); 9] = [
     (0, "FLOAT32", 4),
     (1, "FLOAT16", 2),
@@ -20,7 +21,7 @@ const KINDS: [(u8, &str, usize); 9] = [
     (10, "FLOAT64", 8),
 ];
 
-/// The types that are not read: code in the schema, name.
+/// The element types that are not supported. An entry has the code in the schema and the name.
 const OTHERS: [(u8, &str); 12] = [
     (5, "STRING"),
     (8, "COMPLEX64"),
@@ -36,50 +37,52 @@ const OTHERS: [(u8, &str); 12] = [
     (20, "UINT4"),
 ];
 
-/// The scales and zero points of integers. An integer stands for (integer − zero point) · scale.
+/// The quantization of a tensor's integers. An integer stands for (integer − zero point) · scale.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Quantised {
-    /// One scale for all numbers, or one for each index along the axis.
+    /// One scale for all integers, or one for each index along `axis`.
     scales: Vec<f32>,
-    /// A zero point for each scale, or one for all, or none, which stands for 0.
+    /// A zero point for each scale, or one for all scales. Empty if the zero point is 0.
     zeros: Vec<i64>,
-    /// The axis of the scales.
+    /// The axis that the scales belong to.
     axis: i32,
 }
 
-/// Converts integers to real numbers: integer · scale + summand.
+/// Converts the integers of a tensor to real numbers: integer · scale + summand.
 #[derive(Clone, Copy)]
 pub(super) struct Conversion {
     pub(super) scale: f32,
     pub(super) summand: f32,
 }
 
-/// A tensor of the file.
+/// A tensor as the TensorFlow Lite file declares it.
 #[derive(Clone, Debug)]
 pub(super) struct TfliteTensor<'b> {
-    /// The name in messages.
+    /// The tensor's name, for messages.
     pub(super) name: String,
-    /// The code of the type of its numbers in the schema.
+    /// The schema's code of the tensor's element type.
     kind: u8,
-    /// The sizes of the axes.
+    /// The sizes of the tensor's axes.
     pub(super) dims: Vec<i32>,
-    /// The sizes with -1 for those that are not fixed; may be empty.
+    /// The sizes of the tensor's axes, with -1 for a size that is not fixed. Empty if the file has
+    /// no such list.
     pub(super) signature: Vec<i32>,
-    /// The scales and zero points of its integers. `None` if it is not quantized.
+    /// The scales and zero points of the tensor's integers. `None` if the tensor is not quantized.
     pub(super) quantised: Option<Quantised>,
-    /// The reason why the tensor cannot be used.
+    /// The reason why the tensor cannot be used, if there is one.
     refused: Option<&'static str>,
-    /// The places of the numbers that are stored. `None` if all are stored.
+    /// The positions of the numbers that a sparse tensor stores. `None` if the tensor stores all
+    /// numbers.
     sparsity: Option<Sparsity>,
-    /// The bytes of a constant's numbers. `None` if the file has none.
+    /// The bytes of a constant tensor's numbers. `None` if the file has no numbers for the tensor.
     data: Option<&'b [u8]>,
-    /// True if values of 8-bit integers are computed as integers, not as the real numbers that they
+    /// True if 8-bit integers are computed as integers, false if as the real numbers that they
     /// stand for.
     whole: bool,
 }
 
 impl<'b> TfliteTensor<'b> {
-    /// Reads tensor `i`, whose numbers may be in `buffers` or behind them in the `file`.
+    /// Reads tensor `i`. Its numbers are in `buffers`, or in the `file` behind the buffers.
     pub(super) fn read(
         i: usize,
         table: &Table<'b>,
@@ -87,10 +90,10 @@ impl<'b> TfliteTensor<'b> {
         file: &'b [u8],
         whole: bool,
     ) -> Result<TfliteTensor<'b>, String> {
-        // Fields of `Tensor`: 0 shape, 1 type, 2 buffer, 3 name, 4 quantization, 5 is_variable,
-        // 6 sparsity, 7 shape_signature, 10 external_buffer.
+        // Field numbers of the schema's table `Tensor`: 0 shape, 1 type, 2 buffer, 3 name, 4
+        // quantization, 5 is_variable, 6 sparsity, 7 shape_signature, 10 external_buffer.
         let name = table.text(3)?;
-        // A fused tensor has several names, separated by semicolons.
+        // The name of a fused tensor joins several names with semicolons. The first one is used.
         let name = match name.split(';').next().unwrap_or("") {
             "" => format!("tensor {i}"),
             name => name.to_string(),
@@ -112,8 +115,8 @@ impl<'b> TfliteTensor<'b> {
         }
         let mut quantised = None;
         if let Some(q) = table.table(4)? {
-            // Fields of `QuantizationParameters`: 2 scale, 3 zero_point, 4 details_type,
-            // 6 quantized_dimension.
+            // Field numbers of the schema's table `QuantizationParameters`: 2 scale, 3 zero_point,
+            // 4 details_type, 6 quantized_dimension.
             let scales = q.floats(2)?;
             if q.byte(4)? != 0 {
                 refused = Some("quantisation of another kind than one scale, or one along an axis");
@@ -143,7 +146,7 @@ impl<'b> TfliteTensor<'b> {
         })
     }
 
-    /// The name of its type.
+    /// Returns the name of the tensor's element type.
     pub(super) fn kind(&self) -> String {
         let mut all = KINDS
             .iter()
@@ -155,7 +158,7 @@ impl<'b> TfliteTensor<'b> {
         }
     }
 
-    /// The type of its numbers. Types that are not read give `F32`.
+    /// Returns the tensor's element type. A type that is not supported gives `F32`.
     pub(super) fn element(&self) -> Element {
         match self.kind {
             1 => Element::F16,
@@ -170,7 +173,7 @@ impl<'b> TfliteTensor<'b> {
         }
     }
 
-    /// The type that values are computed in: f32 for quantized ones.
+    /// Returns the type in which the tensor is computed. It is f32 for a quantized tensor.
     pub(super) fn computed(&self) -> Element {
         if self.quantised.is_some() {
             Element::F32
@@ -179,28 +182,28 @@ impl<'b> TfliteTensor<'b> {
         }
     }
 
-    /// True if its numbers are floats.
+    /// True if the tensor's elements are floats.
     pub(super) fn float(&self) -> bool {
         matches!(self.kind, 0 | 1 | 10)
     }
 
-    /// True if numbers of its type are read.
+    /// True if the tensor's element type is supported.
     pub(super) fn readable(&self) -> bool {
         KINDS.iter().any(|(code, ..)| *code == self.kind)
     }
 
-    /// The reason why the tensor cannot be used, if there is one.
+    /// Returns the reason why the tensor cannot be used, if there is one.
     pub(super) fn refused(&self) -> Option<&'static str> {
         self.refused
     }
 
-    /// True if the file has its numbers, or if a size of 0 leaves it without numbers.
+    /// True if the file has the tensor's numbers, or if the tensor is empty because a size is 0.
     pub(super) fn known(&self) -> bool {
         self.data.is_some() || self.dims.contains(&0)
     }
 
-    /// The largest number that its 8-bit integers stand for, if the smallest one is 0. `None` for
-    /// other tensors.
+    /// Returns the largest real number that the tensor's 8-bit integers stand for, if the smallest
+    /// one is 0. `None` for other tensors.
     pub(super) fn not_negative(&self) -> Option<f32> {
         let lowest = match self.kind {
             3 => 0,
@@ -215,7 +218,8 @@ impl<'b> TfliteTensor<'b> {
         }
     }
 
-    /// The conversion of its integers to real numbers. `None` if there is not one scale for all.
+    /// Returns the conversion of the tensor's integers to real numbers. `None` unless there is a
+    /// single scale.
     pub(super) fn transform(&self) -> Option<Conversion> {
         let q = self.quantised.as_ref()?;
         match q.scales[..] {
@@ -227,8 +231,8 @@ impl<'b> TfliteTensor<'b> {
         }
     }
 
-    /// The quantization of a value that is computed as 8-bit integers. `None` for other tensors,
-    /// whose values are computed as real numbers.
+    /// Returns the quantization of a tensor that is computed as 8-bit integers. `None` for a tensor
+    /// that is computed as real numbers.
     pub(super) fn steps(&self) -> Option<Steps> {
         let (low, high) = match self.kind {
             3 => (0, 255),
@@ -248,8 +252,8 @@ impl<'b> TfliteTensor<'b> {
         })
     }
 
-    /// The scales of weights of 8-bit integers whose zero points are equal: one for all, or one for
-    /// each index along `axis`.
+    /// Returns the scales of weights: one for all, or one for each index along `axis`. `None`
+    /// unless the weights are 8-bit integers with equal zero points.
     pub(super) fn weight_scales(&self, axis: usize) -> Option<&[f32]> {
         let q = self.quantised.as_ref()?;
         let equal = q.zeros.windows(2).all(|pair| pair[0] == pair[1]);
@@ -260,7 +264,7 @@ impl<'b> TfliteTensor<'b> {
         (matches!(self.kind, 3 | 9) && equal && fits).then_some(&q.scales)
     }
 
-    /// The integers of a constant, each less the zero point.
+    /// Returns the integers of a constant tensor, each less the zero point.
     pub(super) fn integers(&self) -> Result<ConstantTensor, String> {
         let mut constant = self.stored()?;
         let zero = self.quantised.as_ref().and_then(|q| q.zeros.first());
@@ -274,7 +278,7 @@ impl<'b> TfliteTensor<'b> {
         constant.cast(Element::F32)
     }
 
-    /// The numbers of a constant. Quantized integers become the numbers that they stand for.
+    /// Returns the numbers of a constant tensor. Quantized integers are converted to real numbers.
     pub(super) fn constant(&self) -> Result<ConstantTensor, String> {
         let constant = self.stored()?;
         let Some(q) = self.quantised.as_ref().filter(|_| !self.float()) else {
@@ -290,12 +294,13 @@ impl<'b> TfliteTensor<'b> {
             ref zeros => zeros.to_vec(),
         };
         let zeros = ConstantTensor::ints(vec![zeros.len()], zeros);
-        // Converters give biases the axis of their weights, but a vector has only one.
+        // Converters give a vector of biases the scale axis of its weights, but a vector has only
+        // axis 0.
         let axis = if constant.dims.len() == 1 { 0 } else { q.axis };
         fold::dequantize(&constant, &scales, Some(&zeros), axis.into(), 0)
     }
 
-    /// The numbers of a constant as the file has them.
+    /// Returns the numbers of a constant tensor as the file stores them.
     fn stored(&self) -> Result<ConstantTensor, String> {
         if let Some(refused) = self.refused {
             return Err(refused.into());
@@ -347,10 +352,10 @@ impl<'b> TfliteTensor<'b> {
     }
 }
 
-/// The bytes of a buffer, which may stand behind the tables of the file. `None` if the buffer is
-/// empty.
+/// Returns the bytes of a buffer. They may be in the file behind the FlatBuffers tables. `None` if
+/// the buffer is empty.
 fn numbers_of<'b>(buffer: &Table<'b>, file: &'b [u8]) -> Result<Option<&'b [u8]>, String> {
-    // Fields of `Buffer`: 0 data, 1 offset, 2 size.
+    // Field numbers of the schema's table `Buffer`: 0 data, 1 offset, 2 size.
     let (offset, size) = (buffer.long(1)?, buffer.long(2)?);
     if offset <= 1 {
         return Ok(buffer.bytes(0)?.filter(|d| !d.is_empty()));
@@ -367,8 +372,8 @@ fn numbers_of<'b>(buffer: &Table<'b>, file: &'b [u8]) -> Result<Option<&'b [u8]>
     })
 }
 
-/// Makes the `count` numbers of a dense tensor: each stored number at its place, zeros elsewhere.
-/// Texts are returned as they are.
+/// Expands a sparse tensor to its `count` dense numbers. Each stored number goes to its place, and
+/// all others are 0. Texts are returned unchanged.
 fn spread(data: Data, places: &[usize], count: usize) -> Data {
     fn all<T: Copy>(numbers: &[T], places: &[usize], mut dense: Vec<T>) -> Vec<T> {
         places

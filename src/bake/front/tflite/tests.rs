@@ -1,5 +1,5 @@
-//! Models of `tests/tflite` against TensorFlow Lite's interpreter on the same records, and models
-//! that are refused.
+//! Compares the models of `tests/tflite` with TensorFlow Lite's interpreter on the same records.
+//! Also tests models that the build refuses.
 
 use super::{INSTEAD, OPS};
 use crate::bake::Arithmetic;
@@ -8,7 +8,7 @@ use crate::bake::model::ReadModel;
 use crate::ir::network::{FinalActivation, InputOrder, Kind, Network, named};
 use std::path::PathBuf;
 
-/// Checks a model of the folder.
+/// Checks a model of the TensorFlow Lite test folder against its stored outputs.
 fn check(
     name: &str,
     shape: &str,
@@ -137,8 +137,8 @@ fn networks_give_what_their_models_give() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// A record has a part of every input, and its scores a part of every output, with the names of the
-/// signature.
+/// With several inputs, a record has a part for each input, and its scores a part for each output.
+/// The parts have the names in the model's signature.
 #[test]
 fn several_inputs_and_outputs_are_parts_of_one() {
     let network = check(
@@ -170,7 +170,7 @@ fn several_inputs_and_outputs_are_parts_of_one() {
     assert!(network.inputs.is_empty() && network.outputs.is_empty());
 }
 
-/// A condition that the record decides chooses between the outputs of two subgraphs.
+/// A condition that is computed from the record selects between the outputs of two subgraphs.
 #[test]
 fn both_branches_are_computed() {
     check(
@@ -185,8 +185,8 @@ fn both_branches_are_computed() {
     );
 }
 
-/// The interpreter rounds activations to integers. Scores are equal within that rounding, and
-/// classes are equal if the scores are farther apart.
+/// The interpreter rounds activations to integers. The scores must agree within that rounding. The
+/// classes must agree if the two best scores are farther apart.
 #[test]
 fn quantised_models_are_computed_in_floats() {
     use Outputs::*;
@@ -253,10 +253,10 @@ fn quantised_models_are_computed_in_floats() {
     );
 }
 
-/// Models of 8-bit integers give the interpreter's integers, to the last one.
+/// Models of 8-bit integers give exactly the integers of TensorFlow Lite's interpreter.
 #[test]
 fn models_of_integers_give_the_interpreters_integers() {
-    // A softmax that is rounded is part of the network.
+    // The softmax is computed inside the network, because the model rounds its result.
     let inside = (Kind::Classes, FinalActivation::None);
     let list = [
         ("cnn_int8", inside),
@@ -287,8 +287,8 @@ fn models_of_integers_give_the_interpreters_integers() {
     }
 }
 
-/// With the members that the note states in the JSON, records are the integers of the model's
-/// input.
+/// The build's note suggests keys for the JSON beside the model. With these keys, a record consists
+/// of the integers of the model's input.
 #[test]
 fn a_json_beside_the_model_makes_records_of_integers() {
     let path = fixtures::folder("tflite").join("cnn_uint8_ends.tflite");
@@ -328,7 +328,7 @@ fn a_json_beside_the_model_makes_records_of_integers() {
             assert!((a - b).abs() < 1e-3, "{a} {b}");
         }
     }
-    // Records may come channel by channel.
+    // The JSON may state that records come channel by channel.
     f.copy("cnn")
         .put("net.json", r#"{"input": {"order": "chw"}}"#);
     let ReadModel { network, .. } = f.read().unwrap();
@@ -366,7 +366,7 @@ fn all_that_is_not_supported_is_named_at_once() {
              found 0",
             "operator 2 (TRANSPOSE_CONV), output MaxPool2d: expected sizes that is a constant, \
              found a value computed from the record",
-            // Behind both of them.
+            // This operator comes behind both operators above, and its mistake is reported too.
             "operator 6 (FULLY_CONNECTED), output Identity_1: weights_format: expected DEFAULT, \
              found SHUFFLED4x16INT8",
         ],
@@ -436,7 +436,8 @@ fn all_that_is_not_supported_is_named_at_once() {
     );
 }
 
-/// A prefix of every model, and models with a byte changed: refused or read, never a panic.
+/// Reads prefixes of every model, and models with one byte changed. They are read or refused, and
+/// never cause a panic.
 #[test]
 fn no_bytes_are_too_bad() {
     let f = ModelFolder::new("tflite");
@@ -460,7 +461,7 @@ fn no_bytes_are_too_bad() {
     assert!(read > 200 && refused > 1000, "{read} {refused}");
 }
 
-/// docs/TFLITE.md names every operator that is supported or that there is advice on.
+/// docs/TFLITE.md names every operator that is supported or for which the build gives advice.
 #[test]
 fn the_document_names_every_operator() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/TFLITE.md");
@@ -477,8 +478,8 @@ fn the_document_names_every_operator() {
     }
 }
 
-/// Networks of the shapes of MLPerf Tiny, which `tests/zoo/make.py` writes in both formats. The
-/// build compares its scores with those beside each file.
+/// Networks with the shapes of MLPerf Tiny, which `tests/zoo/make.py` writes in both formats. The
+/// build compares their scores with the scores stored beside each file.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn networks_of_the_zoo_are_the_same_in_either_format() {

@@ -1,4 +1,5 @@
-//! Operators beyond layers: functions, comparisons, choices, repetitions, resized images.
+//! TensorFlow Lite operators beyond layers: functions, comparisons, selections, repetitions,
+//! resizing.
 
 use super::ops::{
     TRANSPOSE_CONV_BIAS, as_image, as_live, fused, image, of_image, plain, position, shown, sides,
@@ -16,7 +17,8 @@ use crate::bake::front::resample::{self, BlockOrder, Continued, Enlarging, Tap, 
 use crate::bake::front::value::{Live, axis, inner_axes, inner_axis};
 use crate::ir::op::{Arithmetic, Math};
 
-/// Adds an operator of this file to the draft. `None` for other operators.
+/// Adds an operator to the draft, if it is implemented in this file. `None` for all other
+/// operators.
 pub(super) fn apply(b: &mut Builder, node: &OperatorNode<'_>) -> Option<Result<Turned, String>> {
     Some(match node.op {
         "SQUARE" | "RSQRT" | "CEIL" | "SIGN" => function(b, node),
@@ -86,7 +88,8 @@ fn squared_difference(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned
 fn sum(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let all: Vec<usize> = (0..node.inputs.len()).collect();
     let mut sides = sides(b, node, &all)?;
-    // The graph cannot add constants alone, so the sum begins with a value.
+    // The graph cannot add constants alone. So the sum begins with a tensor computed from the
+    // record.
     let live = |s: &super::ops::Side| matches!(s.operand(), Operand::Live(_));
     sides.sides.sort_by_key(|s| !live(s));
     let Operand::Live(first) = sides.sides[0].operand() else {
@@ -164,7 +167,7 @@ fn normalised(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String
     Ok(straight(fused(b, node, y, 0)?))
 }
 
-/// The numbers of the constant input `i`, which must be 0 or more.
+/// Returns the integers of the constant input `i`. It is an error if one is negative.
 fn sizes_of(node: &OperatorNode<'_>, i: usize, what: &str) -> Result<Vec<usize>, String> {
     let size = |n: i64| usize::try_from(n).map_err(|_| format!("expected {what}, found {n}"));
     let list = node.needed(i, what)?.integers()?;
@@ -199,7 +202,7 @@ fn broadcast(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String>
 }
 
 fn gather(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
-    // Fields of `GatherOptions`: 0 axis, 1 batch_dims.
+    // Field numbers of the schema's table `GatherOptions`: 0 axis, 1 batch_dims.
     if node.options.int(1, 0)? != 0 {
         return Err(format!(
             "batch_dims: expected 0, found {}",
@@ -215,11 +218,11 @@ fn gather(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     Ok(straight(y.spliced(a, &c.dims)))
 }
 
-/// `PACK`: values beside each other along a new axis.
+/// `PACK`: stacks tensors along a new axis.
 fn pack(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let first = (0..node.inputs.len()).find_map(|i| node.live(i).ok());
     let first = first.ok_or("expected inputs, found nothing")?;
-    // Fields of `PackOptions`: 0 values_count, 1 axis.
+    // Field numbers of the schema's table `PackOptions`: 0 values_count, 1 axis.
     let rank = first.live.rank() + 1;
     let at = axis(node.options.int(1, 0)?.into(), rank)? as i64;
     let mut parts = Vec::new();
@@ -249,7 +252,7 @@ fn cumulated(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String>
         return Err(format!("expected one axis, found {}", of.len()));
     };
     let a = position(x, of)?;
-    // Fields of `CumsumOptions`: 0 exclusive, 1 reverse.
+    // Field numbers of the schema's table `CumsumOptions`: 0 exclusive, 1 reverse.
     let (exclusive, reverse) = (node.options.flag(0)?, node.options.flag(1)?);
     let live = operations::cumulated(b, &node.name, &x.live, a, exclusive, reverse)?;
     Ok(x.with(live))
@@ -265,7 +268,7 @@ fn one_hot(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
         number(2, "a value")?,
         number(3, "a value")?,
     );
-    // Fields of `OneHotOptions`: 0 axis.
+    // Field numbers of the schema's table `OneHotOptions`: 0 axis.
     let axis = i64::from(node.options.int(0, 0)?);
     let hot = elementwise::one_hot(b, &node.name, &x, (axis, depth), [off, on])?;
     Ok(straight(Live {
@@ -274,9 +277,9 @@ fn one_hot(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     }))
 }
 
-/// `BATCH_MATMUL` of two values, or of a value and a constant.
+/// `BATCH_MATMUL` of two tensors computed from the record, or of such a tensor and a constant.
 fn product(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
-    // Fields of `BatchMatMulOptions`: 0 adj_x, 1 adj_y.
+    // Field numbers of the schema's table `BatchMatMulOptions`: 0 adj_x, 1 adj_y.
     let first = (0..2).find_map(|i| node.live(i).ok());
     let first = first.ok_or("expected values, found constants")?.clone();
     let x = as_live(b, node, 0, &first)?;
@@ -334,7 +337,7 @@ fn mirrored(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> 
     if x.records.is_some_and(|r| around.remove(r) != Around::NONE) {
         return Err("paddings: records cannot be padded".into());
     }
-    // Fields of `MirrorPadOptions`: 0 mode.
+    // Field numbers of the schema's table `MirrorPadOptions`: 0 mode.
     let how = match node.options.byte(0)? {
         0 => Continued::Reflect,
         1 => Continued::Symmetric,
@@ -347,8 +350,8 @@ fn mirrored(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> 
     resample::continued(b, &node.name, &x, &around, how).map(straight)
 }
 
-/// The options of a resize: `align_corners`, `half_pixel_centers`, and true if new pixels are the
-/// nearest old ones. They say where the new pixels lie on the old image.
+/// The options of a resize, which state where new pixels lie on the old image: `align_corners` and
+/// `half_pixel_centers`. `nearest` is true if a new pixel copies the nearest old one.
 #[derive(Clone, Copy)]
 struct Placed {
     corners: bool,
@@ -357,8 +360,8 @@ struct Placed {
 }
 
 impl Placed {
-    /// The taps of an axis that is resized from `from` to `to` pixels: for each output pixel, the
-    /// input pixels and their weights. Places are computed in f32, as LiteRT does.
+    /// Returns the taps of an axis that is resized from `from` to `to` pixels: for each new pixel,
+    /// the old pixels and their weights. Positions are computed in f32, as LiteRT does.
     fn taps(self, from: usize, to: usize) -> Taps {
         let scale = match self.corners && to > 1 {
             true => (from - 1) as f32 / (to - 1) as f32,
@@ -391,7 +394,7 @@ impl Placed {
     }
 }
 
-/// The taps of rows and columns of a resized image.
+/// Returns the taps of the rows and of the columns for a resize operator on the image `x`.
 fn taps_of(node: &OperatorNode<'_>, x: &Live) -> Result<(Taps, Taps), String> {
     let to = sizes_of(node, 1, "sizes")?;
     let &[h, w] = &to[..] else {
@@ -400,8 +403,9 @@ fn taps_of(node: &OperatorNode<'_>, x: &Live) -> Result<(Taps, Taps), String> {
     if ![h, w].iter().all(|n| (1..=MOST).contains(n)) {
         return Err(format!("expected sizes from 1 to {MOST}, found {to:?}"));
     }
-    // Fields of `ResizeBilinearOptions`: 2 align_corners, 3 half_pixel_centers. Fields of
-    // `ResizeNearestNeighborOptions`: 0 align_corners, 1 half_pixel_centers.
+    // Field numbers of the schema's table `ResizeBilinearOptions`: 2 align_corners, 3
+    // half_pixel_centers. Field numbers of `ResizeNearestNeighborOptions`: 0 align_corners, 1
+    // half_pixel_centers.
     let nearest = node.op == "RESIZE_NEAREST_NEIGHBOR";
     let first = if nearest { 0 } else { 2 };
     let placed = Placed {
@@ -412,7 +416,7 @@ fn taps_of(node: &OperatorNode<'_>, x: &Live) -> Result<(Taps, Taps), String> {
     Ok((placed.taps(x.dims[1], h), placed.taps(x.dims[2], w)))
 }
 
-/// `RESIZE_BILINEAR` of 8-bit integers.
+/// `RESIZE_BILINEAR` of 8-bit integers, computed in integers.
 pub(super) fn resized_whole(
     b: &mut Builder,
     node: &OperatorNode<'_>,
@@ -445,13 +449,14 @@ fn blocks(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     Ok(of_image(y, node.live(0)?.live.records))
 }
 
-/// `TRANSPOSE_CONV`. Its inputs are the sizes of the result, weights, image and biases.
+/// `TRANSPOSE_CONV`. The operator's inputs are the sizes of the result, weights, image and biases.
 fn enlarge(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let to = sizes_of(node, 0, "sizes")?;
     let &[_, h, w, _] = &to[..] else {
         return Err(format!("expected four sizes, found {to:?}"));
     };
-    // Fields of `TransposeConvOptions`: 0 padding, 1 stride_w, 2 stride_h, 3 activation.
+    // Field numbers of the schema's table `TransposeConvOptions`: 0 padding, 1 stride_w, 2
+    // stride_h, 3 activation.
     let stride = (node.count(2, "stride_h", 0)?, node.count(1, "stride_w", 0)?);
     let transposed = Transposed {
         inputs: [2, 1, 3],
@@ -463,7 +468,7 @@ fn enlarge(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
 }
 
 /// MediaPipe's transposed convolution. Its inputs are image, weights and biases. Its options are
-/// three integers of 32 bits: the padding (1 SAME, 2 VALID), then columns and rows of the stride.
+/// three 32-bit integers: the padding (1 SAME, 2 VALID), then the column stride and the row stride.
 fn enlarge_with_bias(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let numbers = node.custom_options.chunks_exact(4).take(3);
     let numbers: Vec<i32> = numbers
@@ -487,14 +492,14 @@ fn enlarge_with_bias(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned,
     transposed.apply(b, node)
 }
 
-/// A transposed convolution.
+/// A transposed convolution operator.
 struct Transposed {
     /// The indices of image, weights and biases among the operator's inputs.
     inputs: [usize; 3],
     stride: (usize, usize),
-    /// True if the border is that of `SAME`.
+    /// True for SAME padding, false for VALID.
     same: bool,
-    /// Rows and columns of the result. `None` if they follow from the other sizes.
+    /// The rows and columns of the result. `None` if they follow from the image, window and stride.
     to: Option<(usize, usize)>,
 }
 
@@ -526,8 +531,8 @@ impl Transposed {
         let (down, right) = self.stride;
         let all = (whole(x.dims[1], rows, down), whole(x.dims[2], cols, right));
         let (h, w) = self.to.unwrap_or(all);
-        // The border is that of the ordinary convolution that leads back from the result to the
-        // image.
+        // The number of rows or columns to cut off in front. It is the padding of the ordinary
+        // convolution that leads back from the result to the image.
         let before = |n: usize, size: usize, stride: usize, to: usize| match self.same {
             true => ((n - 1) * stride + size).saturating_sub(to) / 2,
             false => 0,
@@ -537,7 +542,7 @@ impl Transposed {
             Some(c) => return Err(format!("expected {outputs} biases, found {}", c.len())),
             None => vec![0.0; outputs],
         };
-        // Reorders the weights from (output, y, x, input) to (input, output, y, x).
+        // Reorders the weights from (output, row, column, input) to (input, output, row, column).
         let turned = fold::transpose(weights, &[3, 0, 1, 2]);
         let enlarging = Enlarging {
             weights: turned.numbers()?,

@@ -1,4 +1,4 @@
-//! The node tests of the ONNX package: small models with inputs and expected outputs.
+//! Runs the node tests of the ONNX package: small models with inputs and expected outputs.
 
 use super::file::{OnnxModel, TensorRest};
 use super::{lower, tensor as tensors};
@@ -14,8 +14,9 @@ use rten_onnx::onnx::{
 use rten_onnx::protobuf::{DecodeMessage, ValueReader};
 use std::path::{Path, PathBuf};
 
-/// The inputs that are shapes, axes, sizes, indices or weights, by operation. A test that is
-/// refused with all inputs computed from the record is tried again with these as constants.
+/// For each operation, the indices of inputs that are shapes, axes, sizes, indices or weights. A
+/// test is first run with all inputs computed from the record. If it is refused, it is run again
+/// with these inputs as constants.
 const PARAMETERS: &[(&str, &[usize])] = &[
     ("AffineGrid", &[1]),
     ("ArrayFeatureExtractor", &[1]),
@@ -84,7 +85,7 @@ const PARAMETERS: &[(&str, &[usize])] = &[
     ("Upsample", &[1]),
 ];
 
-/// The inputs of an operation that are parameters.
+/// Returns the indices of an operation's inputs that may become constants.
 fn parameters(op: &str) -> Vec<usize> {
     match PARAMETERS.iter().find(|(name, _)| *name == op) {
         Some((_, list)) => list.to_vec(),
@@ -93,14 +94,15 @@ fn parameters(op: &str) -> Vec<usize> {
     }
 }
 
-/// Operations that are not counted: of control, sequences, texts, chance, training, bits, images.
+/// Operations whose tests are not counted. They concern control flow, sequences, texts, random
+/// numbers, training, bits and image files.
 const NOT_COUNTED: &str = "Adagrad Adam Bernoulli BitShift BitwiseAnd BitwiseNot BitwiseOr \
                            BitwiseXor Gradient If ImageDecoder LabelEncoder Loop Momentum \
                            Multinomial RandomNormal RandomNormalLike RandomUniform \
                            RandomUniformLike RegexFullMatch Scan StringConcat StringNormalizer \
                            StringSplit TfIdfVectorizer";
 
-/// True if a test is not counted.
+/// Returns true if a node test is not counted.
 fn not_counted(name: &str, graph: &GraphProto) -> bool {
     let op = |n: &rten_onnx::onnx::NodeProto| {
         let op = n.op_type.as_deref().unwrap_or("");
@@ -127,7 +129,8 @@ fn not_counted(name: &str, graph: &GraphProto) -> bool {
         "loop",
         "sequence",
         "optional",
-        // The expected integers wrap around. ONNX Runtime's saturate, as ONNX defines it.
+        // These tests expect integers that wrap around. ONNX Runtime saturates them, as ONNX
+        // defines.
         "qlinearmatmul_2D_int8",
         "qlinearmatmul_3D_int8",
     ];
@@ -136,17 +139,17 @@ fn not_counted(name: &str, graph: &GraphProto) -> bool {
         || words.iter().any(|w| name.contains(w))
 }
 
-/// Reads a tensor of a node test.
+/// Reads a tensor file of a node test.
 fn tensor(path: &Path) -> Option<TensorProto> {
     TensorProto::decode(ValueReader::from_buf(std::fs::read(path).ok()?)).ok()
 }
 
-/// The numbers of a tensor with their sizes.
+/// The numbers of a tensor in a node test, with the tensor's sizes.
 struct Numbers {
     dims: Vec<usize>,
     list: Vec<f64>,
-    /// The allowed difference, of a number or of 1, whichever is larger. The model may compute in
-    /// halves, which values are not rounded to here.
+    /// The allowed error, relative to the larger of 1 and the expected number. A model may compute
+    /// in f16, to which this test does not round.
     bound: f64,
 }
 
@@ -165,7 +168,7 @@ impl Numbers {
         })
     }
 
-    /// The numbers at index `i` of axis `a`.
+    /// Returns the numbers at the index `i` along axis `a`.
     fn part(&self, a: usize, i: usize) -> Vec<f64> {
         let inner: usize = self.dims[a + 1..].iter().product();
         let at = |k: &usize| k / inner % self.dims[a] == i;
@@ -173,8 +176,8 @@ impl Numbers {
         places.map(|k| self.list[k]).collect()
     }
 
-    /// True if the records give these numbers, which have an axis of the records if there are
-    /// several.
+    /// Returns true if the results `found` of the records equal these numbers. If there are several
+    /// records, the numbers have an axis of the records.
     fn are(&self, found: &[Vec<f64>]) -> bool {
         let close = |(f, e): (&f64, &f64)| {
             (f - e).abs() <= self.bound * e.abs().max(1.0) || f == e || (f.is_nan() && e.is_nan())
@@ -191,10 +194,10 @@ impl Numbers {
     }
 }
 
-/// The name of the extra input that stands beside a model of constants alone.
+/// The name of an extra input, which is added to a model whose other inputs are all constants.
 const EXTRA: &str = "mortonnet_extra";
 
-/// A value of one number, as an input or output.
+/// Makes the declaration of an input or output that is one number.
 fn one_number(name: &str) -> ValueInfoProto {
     let one = Dimension {
         dim_value: Some(1),
@@ -212,12 +215,12 @@ fn one_number(name: &str) -> ValueInfoProto {
     }
 }
 
-/// A node test.
+/// One node test of the ONNX package.
 struct Test {
     folder: PathBuf,
     bytes: Vec<u8>,
-    /// True for modules that an old PyTorch exported to operation set 6. What they use is the same
-    /// in set 7, except slopes and old attributes.
+    /// True for a test that an old PyTorch exported to operation set 6. The operations that it uses
+    /// are the same in set 7, except slopes and old attributes.
     old: bool,
 }
 
@@ -241,7 +244,8 @@ impl Test {
         Some(model)
     }
 
-    /// The operation that is tested. That of an expanded function is in the test beside it.
+    /// Returns the operation that is tested. For an expanded function it is named in the test
+    /// beside it.
     fn op(&self) -> Option<String> {
         if self.old {
             return Some("(PyTorch)".into());
@@ -255,7 +259,7 @@ impl Test {
         }
     }
 
-    /// The result for the list of node tests; `None` if the test is not counted.
+    /// Returns the result line for the list of node tests. `None` if the test is not counted.
     fn result(&self, op: &str) -> Option<String> {
         let model = self.model()?;
         let graph = model.model.graph.as_ref()?;
@@ -286,11 +290,11 @@ impl Test {
         })
     }
 
-    /// Runs the test with some inputs as constants, and with one value beside them if `beside` is
-    /// true.
+    /// Runs the test with the inputs `constants` as constants. If `beside` is true, adds an extra
+    /// input and output of one number.
     ///
     /// # Errors
-    /// Why the model is refused.
+    /// The reason why the build refuses the model.
     fn attempt(&self, constants: &[usize], beside: bool) -> Result<String, String> {
         let mut model = self.model().ok_or("it cannot be parsed")?;
         let data = self.folder.join("test_data_set_0");
@@ -334,7 +338,8 @@ impl Test {
     }
 }
 
-/// Lowers a model and compares its outputs, before and after the passes.
+/// Converts a model to a draft and compares its outputs with the expected ones, both before and
+/// after the optimization passes.
 fn run(
     model: &OnnxModel,
     folder: &Path,
@@ -363,7 +368,7 @@ fn run(
     let (draft, order) = (&lowered.draft, lowered.order);
     let all: usize = inputs.iter().map(|i| i.list.len()).sum();
     let length = draft.shape(draft.graph.inputs[0]).len();
-    // Without an axis of the records all numbers are one record.
+    // If the model has no axis of the records, all numbers form one record.
     let records = all / length;
     let axis = |i: &Numbers| i.dims.iter().position(|&n| n == records).unwrap_or(0);
     let record = |r: usize| -> Vec<f64> {
@@ -404,7 +409,8 @@ fn run(
     Ok("passes".into())
 }
 
-/// Turns the numbers of a graph into those that the program prints: classes, flags or scores.
+/// Converts the outputs of a graph to the numbers that the program prints: classes, flags or
+/// scores.
 fn meant(lowered: &Lowered, mut found: Vec<f64>) -> Vec<f64> {
     if let Some(last) = lowered.tail.last {
         last.apply(&mut found);
@@ -421,7 +427,7 @@ fn meant(lowered: &Lowered, mut found: Vec<f64>) -> Vec<f64> {
     }
 }
 
-/// The node tests of the ONNX package, as `tests/onnx/nodes.txt` lists them.
+/// Compares the results of all node tests with the list in `tests/onnx/nodes.txt`.
 #[test]
 #[ignore = "long: tests/long.py"]
 fn node_tests_of_the_package_are_as_listed() {
@@ -429,7 +435,7 @@ fn node_tests_of_the_package_are_as_listed() {
     let mut lines = Vec::new();
     for (list, old) in [
         (nodes.clone(), false),
-        // Beside the node tests there are modules that an old PyTorch exported.
+        // The package also has modules that an old PyTorch exported.
         (nodes.with_file_name("pytorch-converted"), true),
     ] {
         for folder in std::fs::read_dir(list).unwrap().flatten().map(|e| e.path()) {
