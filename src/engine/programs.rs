@@ -256,9 +256,9 @@ fn shrunk_note(
     format!("{name}: work-groups of {found}, not {wanted}: the device allows {most} work-items")
 }
 
-/// Returns a work-group of at most `most` work-items for a kernel, as its sizes in dimensions 0 and
-/// 1. Each size divides the size in `local`, so the global sizes stay multiples of it. A kernel
-/// that needs its size keeps `local`.
+/// Returns a work-group of at most `most` work-items for a kernel, as its sizes in both dimensions.
+/// Each size divides the size in `local`, so the global sizes stay multiples of it. A kernel that
+/// needs its size keeps `local`.
 pub(super) fn shrunk(
     kernel: &registry::Kernel,
     local: (usize, usize),

@@ -1,9 +1,9 @@
 //! Maps from the elements of a value to the rows of its matrix.
 //!
-//! A matrix has a column for each record. Element (c, y, x) of an image is in row `first + y · line
-//! + x · pixel + c`. A pixel may have padding rows behind its channels. If an image is flattened,
-//! its elements keep their rows, and only their order changes. The map of a slice has another first
-//! row. Concatenated channels make a pixel with more rows.
+//! A matrix has a column for each record. Element (c, y, x) of an image is in row
+//! `first + y · line + x · pixel + c`. A pixel may have padding rows behind its channels. If an
+//! image is flattened, its elements keep their rows, and only their order changes. The map of a
+//! slice has another first row. Concatenated channels make a pixel with more rows.
 
 use super::graph::Shape;
 use super::op::Window;

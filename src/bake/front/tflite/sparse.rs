@@ -132,8 +132,8 @@ fn level(table: &Table<'_>) -> Result<Level, String> {
     }
 }
 
-/// Reads an array of integers. `field` is the code of their width: 1 for 32 bits, 2 for 16, 3 for
-/// 8. The next field is a table with the integers.
+/// Reads an array of integers. `field` is the code of their width, which is 1 for 32 bits, 2 for 16
+/// bits and 3 for 8 bits. The next field is a table with the integers.
 fn indices(table: &Table<'_>, field: usize) -> Result<Vec<usize>, String> {
     let kind = table.byte(field)?;
     let Some(values) = table.table(field + 1)? else {
