@@ -2416,7 +2416,8 @@ fn layouts_that_do_not_meet_are_repacked() {
     );
 
     // Copying steps connect kernels with any layouts. Here chunks are copied to row-major order for
-    // the bias, and then to other chunks for the arg-max.
+    // each bias. Rows are copied back to chunks for the next layer, and to other chunks for the
+    // arg-max.
     let mixed = with(
         "desktop",
         &[

@@ -123,8 +123,8 @@ impl Sources {
         }
     }
 
-    /// Checks that a file of the folder of `--kernels` was read, if there is a folder. `user` names
-    /// the plan in the error.
+    /// Checks that at least one file in the folder of `--kernels` was read, if there is a folder.
+    /// `user` is the name of the plan, for the error.
     pub(crate) fn check_read(&self, user: &str) -> Result<(), Error> {
         match &self.folder {
             Some(folder) if !self.read.load(Relaxed) => Err(unread(folder, user)),

@@ -47,7 +47,7 @@ pub(crate) struct Chunk {
 /// where elements stand.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// The order in which the largest chunks stand in the matrix (Base0).
+    /// The order in which the largest chunks stand in the matrix (Base0 in the grammar above).
     pub(crate) outer: Order,
     /// The levels of chunks, from the largest to the smallest. The rows and columns of each level
     /// divide those of the level before.

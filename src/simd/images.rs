@@ -578,7 +578,8 @@ struct SomeTiles<'a> {
     elements: *mut f32,
     /// The distance between blocks in `elements`, in floats.
     apart: usize,
-    /// The sums over the input channels, in one block for each of the 16 elements of a tile.
+    /// The sums over the input channels. Each of a tile's 16 elements has a block, with the sums of
+    /// all tiles and result channels.
     sums: *mut f32,
     /// The distance between blocks in `sums`, in floats.
     sums_apart: usize,

@@ -660,7 +660,8 @@ fn convolutions_by_tiles_agree_with_float64() {
         let packed = layout.pack(&case.weights, taps, taps, 0.0);
         let mut weights = vec![f32::NAN; rows * channels];
         let places = (&*packed, &mut *weights);
-        // SAFETY: the CPU can run these kernels, and 16 is a multiple of their lanes.
+        // SAFETY: the CPU can run these kernels, and their lanes divide the panel of 16 rows. The
+        // weights and the result have the sizes that are passed.
         unsafe {
             images::weights_of_tiles(&transforms, places, (outputs, channels), (16, 9 * channels))
         };

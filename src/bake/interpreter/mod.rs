@@ -56,8 +56,8 @@ struct Run {
     records: usize,
     /// The columns (indices in the batch) of the records that the interpreter computes.
     columns: Vec<usize>,
-    /// True if each hidden buffer has its own memory, as on a device that shares no memory with the
-    /// host. Otherwise hidden buffers share the arena.
+    /// True if each hidden buffer (values between steps) gets its own memory. This imitates an
+    /// OpenCL device that shares no memory with the host. Otherwise hidden buffers share the arena.
     apart: bool,
 }
 

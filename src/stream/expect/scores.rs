@@ -14,7 +14,8 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct ExpectedScores {
     place: String,
-    /// The scores of all records, one record after the other, as `-o scores` writes them.
+    /// The expected scores of all records, read from the file. They stand one record after the
+    /// other, as `-o scores` writes them.
     scores: Vec<f32>,
     /// The number of scores of a record.
     width: usize,
