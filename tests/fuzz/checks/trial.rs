@@ -1,6 +1,6 @@
 //! Checks of the files of trials.
 
-use super::{FIRST_LINE, Subject, Trial};
+use super::{FIRST_LINE, Trial, TrialKey};
 use crate::engine::cache;
 use crate::escape;
 use crate::fuzzing::Input;
@@ -13,18 +13,20 @@ pub fn trial(data: &[u8]) {
         let length = input.below(12);
         String::from_utf8_lossy(input.bytes(length)).into_owned()
     });
-    let subject = Subject(parts.collect());
+    let key = TrialKey {
+        parts: parts.collect(),
+    };
     if kind == 2 {
-        let about: Vec<_> = subject.0.iter().map(|part| escape::line(part)).collect();
+        let about: Vec<_> = key.parts.iter().map(|part| escape::line(part)).collect();
         let text = format!(
             "{FIRST_LINE}{}\n{}",
             about.join("\n"),
             String::from_utf8_lossy(input.0)
         );
         let text = format!("{text}\nchecksum {:016x}\n", cache::hash(&[&text]));
-        if let Some(found) = subject.parse(&text) {
-            assert_eq!(subject.text(&found), text);
-            assert_eq!(subject.parse(&text), Some(found));
+        if let Some(found) = key.parse(&text) {
+            assert_eq!(key.text(&found), text);
+            assert_eq!(key.parse(&text), Some(found));
         }
         return;
     }
@@ -42,6 +44,6 @@ pub fn trial(data: &[u8]) {
         }
         _ => Trial::Wrong(escape::line(&String::from_utf8_lossy(input.0)).into_owned()),
     };
-    let text = subject.text(&trial);
-    assert_eq!(subject.parse(&text), Some(trial));
+    let text = key.text(&trial);
+    assert_eq!(key.parse(&text), Some(trial));
 }
