@@ -27,7 +27,7 @@ pub(crate) enum ErrorKind {
     Usage(String),
     /// An input, or one of its records, cannot be used.
     Input {
-        /// Where the input is wrong, such as `FILE:LINE:FIELD` or `FILE: record N`.
+        /// The place of the mistake in the input, such as `FILE:LINE:FIELD` or `FILE: record N`.
         place: String,
         message: String,
     },

@@ -35,7 +35,7 @@ impl Values {
         let (rows, columns) = placed_size(c);
         let mut placed = place(c, &plain);
         if c.has_columns() {
-            let all = columns_of_biases(c, &placed, array);
+            let all = biases_with_numbers_beside(c, &placed, array);
             let packed = c
                 .layout
                 .pack(&all, (rows, c.columns_of_biases()), c.padded, 0.0);
@@ -138,7 +138,7 @@ pub(crate) fn round(stored: Precision, graph: &Graph, tensors: &mut [Vec<f32>]) 
 }
 
 /// Returns the biases of constant `c` row by row, each with the numbers beside it.
-fn columns_of_biases<'a>(
+fn biases_with_numbers_beside<'a>(
     c: &Constant,
     biases: &[f32],
     array: &dyn Fn(usize) -> Cow<'a, [f32]>,

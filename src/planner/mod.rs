@@ -38,7 +38,7 @@ thread_local! {
 }
 
 /// Plans `network` with the kernels of `recipe`. Without `batch` it takes the recipe's batch size.
-/// That is reduced until the buffers fit the engine's byte limit.
+/// The recipe's batch size is reduced until the buffers fit the engine's byte limit.
 ///
 /// # Errors
 /// Returns all mistakes at once, each with the names of the plan and of a node.

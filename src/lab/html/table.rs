@@ -16,7 +16,7 @@ pub(super) struct Heat {
 
 impl Heat {
     /// Returns the range of a section's numbers. `None` if the section's cells are not shaded.
-    /// These are sections with other cells than numbers, with at most 7 columns, or with equal
+    /// Sections are not shaded if they have other cells than numbers, at most 7 columns, or equal
     /// numbers only.
     pub(super) fn of(section: &Section) -> Option<Heat> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);

@@ -533,7 +533,7 @@ fn matmul(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
 }
 
 /// The product of two tensors. A vector counts as a row on the left and as a column on the right.
-/// That row or column axis is left out of the result.
+/// The result leaves out the axis that such a row or column adds.
 fn of_values(b: &mut Builder, name: &str, x: &Live, y: &Live) -> Result<Live, String> {
     let (row, column) = (x.rank() == 1, y.rank() == 1);
     let squeezed = |v: &Live, axis: i64| operations::squeezed("Unsqueeze", v, Some(&[axis]));

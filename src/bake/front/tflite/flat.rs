@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     /// Makes a file whose root has a vector of `tables` offsets that all point to the same table.
-    /// That table has a vector of `numbers` integers.
+    /// The shared table has a vector of `numbers` integers.
     fn shared(tables: u32, numbers: u32) -> Vec<u8> {
         let table = 28 + 4 * tables;
         // First come the root's offset and the identifier. Then comes a vtable that both tables

@@ -419,7 +419,7 @@ impl Sides {
 }
 
 /// Returns the operator's inputs with the indices `at` as operands with a common order of axes.
-/// That is the order of the largest tensor, so that only smaller tensors are transposed.
+/// The common order is that of the largest tensor, so that only smaller tensors are transposed.
 pub(super) fn sides(
     b: &mut Builder,
     node: &OperatorNode<'_>,
