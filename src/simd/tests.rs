@@ -1273,6 +1273,27 @@ fn activations_are_within_their_bound() {
     }
 }
 
+/// A graph may divide by a small result, so its digits count.
+#[test]
+fn small_results_have_all_their_digits() {
+    let exponents = (-37..=0).map(|e| 10f32.powi(e));
+    let values: Vec<f32> = exponents
+        .flat_map(|size| (1..100).map(move |i| size * (i as f32 / 99.0)))
+        .flat_map(|x| [x, -x])
+        .filter(|x| x.abs() > 2.0 * f32::MIN_POSITIVE)
+        .collect();
+    for kernels in Kernels::all() {
+        for activation in [Activation::Tanh, Activation::ALL[5]] {
+            for (&x, y) in values.iter().zip(activate(&kernels, activation, &values)) {
+                let expected = activation.apply(f64::from(x));
+                let error = (f64::from(y) / expected - 1.0).abs();
+                let what = format!("{} {activation:?} of {x:e}", kernels.name);
+                assert!(error <= 4e-7, "{what}: {y:e}, not {expected:e}");
+            }
+        }
+    }
+}
+
 /// Mathematical functions give the float64 result, rounded to f32 once. Infinities become NaN.
 #[test]
 fn functions_of_mathematics_are_rounded_once() {

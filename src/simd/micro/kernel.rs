@@ -429,11 +429,13 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
             let (zero, one) = (V::splat(0.0), V::splat(1.0));
             let (a, b) = (V::splat(parameters[0]), V::splat(parameters[1]));
             let times = |x: V, factor: f32| zero.fma(x, V::splat(factor));
-            let e = if exponential {
+            let (power, rest) = if exponential {
                 exp(exponent(activation, x))
             } else {
-                zero
+                (zero, zero)
             };
+            let e = power.fma(power, rest);
+            let e_less_one = || V::splat(-1.0).fma(power, one).fma(power, rest);
             // The logistic function, 1 / (1 + e).
             let logistic = || one.div(one.fma(e, one));
             let between = |x: V, low: V, high: V| high.min(low.max(x));
@@ -441,13 +443,14 @@ pub(super) unsafe fn activate<V: Vector>(activation: Activation, values: *mut f3
                 Activation::None => x,
                 Activation::Sigmoid => logistic(),
                 Activation::Relu => zero.max(x),
-                // tanh x = 2 / (1 + e^−2x) − 1
-                Activation::Tanh => V::splat(-1.0).fma(logistic(), V::splat(2.0)),
+                // With m = e^−2x − 1, tanh x is −m / (m + 2). Near 0, a quotient of e^−2x itself
+                // would lose the digits of x.
+                Activation::Tanh => {
+                    times(e_less_one(), -1.0).div(V::splat(2.0).fma(e_less_one(), one))
+                }
                 Activation::LeakyRelu(_) => zero.max(x).fma(zero.min(x), a),
                 Activation::Clip { .. } => between(x, a, b),
-                Activation::Elu { .. } => {
-                    zero.fma(zero.max(x).fma(a, V::splat(-1.0).fma(e, one)), b)
-                }
+                Activation::Elu { .. } => zero.fma(zero.max(x).fma(a, e_less_one()), b),
                 Activation::Gelu => {
                     let size = x.max(times(x, -1.0));
                     zero.max(x).fma(times(size, -0.5), zero.fma(tail(size), e))
@@ -555,26 +558,19 @@ unsafe fn log1p<V: Vector>(x: V) -> V {
     }
 }
 
-/// Returns eˣ with a relative error below 2·10⁻⁷, for x clamped to −87 … 88.
+/// Returns p and q so that eˣ is p + p·q, with a relative error below 2·10⁻⁷. x is clamped to −87 …
+/// 88. p is a power of two, and 1 near 0. So eˣ − 1 is (p − 1) + p·q with as small an error.
 ///
 /// Uses x = n·ln 2 + r with |r| ≤ ln 2 / 2, and the series of eʳ to the seventh power with a rest
 /// below 6·10⁻⁹. ln 2 has two parts, and the product of n and the first part is exact.
 ///
 /// SAFETY: the CPU has V's instruction set.
 #[inline(always)]
-unsafe fn exp<V: Vector>(x: V) -> V {
+unsafe fn exp<V: Vector>(x: V) -> (V, V) {
     /// Floats from 2²³ on are whole numbers. Adding this rounds, and leaves n + 127 in the last
     /// bits.
     const ROUND: f32 = (3 << 22) as f32 + 127.0;
-    const SERIES: [f32; 7] = [
-        1.0 / 720.0,
-        1.0 / 120.0,
-        1.0 / 24.0,
-        1.0 / 6.0,
-        0.5,
-        1.0,
-        1.0,
-    ];
+    const SERIES: [f32; 6] = [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0];
     // SAFETY: the caller's promise.
     unsafe {
         let x = V::splat(88.0).min(V::splat(-87.0).max(x));
@@ -584,7 +580,7 @@ unsafe fn exp<V: Vector>(x: V) -> V {
             .fma(n, V::splat(-0.693_359_4))
             .fma(n, V::splat(2.121_944_4e-4));
         let mut y = V::splat(1.0 / 5040.0);
-        unrolled!(i < 7, { y = V::splat(SERIES[i]).fma(y, r) });
-        V::splat(0.0).fma(y, rounded.power_of_two())
+        unrolled!(i < 6, { y = V::splat(SERIES[i]).fma(y, r) });
+        (rounded.power_of_two(), V::splat(0.0).fma(y, r))
     }
 }
