@@ -321,7 +321,11 @@ mod data {
             let code = u8::take(from)?;
             let parameters = [f32::take(from)?, f32::take(from)?];
             let kind = Activation::of_code(code.into()).ok_or(Damaged)?;
-            Ok(kind.with(parameters))
+            let found = kind.with(parameters);
+            // A parameter that the activation does not have is 0. NaN is compared by its bits.
+            let bits = |parameters: [f32; 2]| parameters.map(f32::to_bits);
+            let whole = bits(found.parameters()) == bits(parameters);
+            whole.then_some(found).ok_or(Damaged)
         }
     }
 
