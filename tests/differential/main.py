@@ -558,7 +558,7 @@ def main():
     p.add_argument(
         "--formats",
         default="onnx,tflite,json,exported",
-        help="some of onnx, tflite, json, exported  [all]",
+        help="some of onnx, tflite, tflite_int8, json, exported  [all but tflite_int8]",
     )
     p.add_argument(
         "--table",

@@ -767,9 +767,12 @@ def largest_of_all(g):
     return x
 
 
-def draw(random, aims=()):
+MODES = ["float"] * 7 + ["dynamic", "int8", "int8"]
+
+
+def draw(random, aims=(), modes=MODES):
     g = TfliteGraph(random, 3, "float32")
-    g.mode = g.among(["float"] * 7 + ["dynamic", "int8", "int8"])
+    g.mode = g.among(modes)
     g.records = 1 if g.chance(0.3) else None
     for _ in range(g.among([1, 1, 1, 2])):
         dims = g.among([0, 1, 2, 3, 3, 4]) if g.mode == "float" else g.among([1, 3, 3])
