@@ -10,7 +10,7 @@ use crate::engine::model::Model;
 use crate::engine::sources::Sources;
 use crate::ir::graph::{Role, Shape};
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
-use crate::ir::op::{Activation, Arithmetic, Axis, Math, Op, Window};
+use crate::ir::op::{Activation, Arithmetic, Axis, Border, Math, Op, Pool, Window};
 use crate::ir::values;
 use crate::observe::profile::Phases;
 use crate::ops::edges::{EdgeGraph, random, single};
@@ -320,6 +320,56 @@ fn an_image_that_a_layer_and_a_sum_read() {
     let case = network(b, Kind::Values, InputOrder::Chw);
     let record: Vec<f32> = (0..45).map(|i| i as f32 / 50.0 - 0.3).collect();
     right_under_every_plan(&case, &record, "layer and sum");
+}
+
+/// A concatenation whose parts convolutions write in place, of which one is by tiles, beside a part
+/// that is copied.
+#[test]
+fn convolutions_write_parts_of_a_concatenation() {
+    let size = |c: usize| Shape { c, h: 9, w: 10 };
+    for (parts, copies) in [
+        ([32, 48, 16], 1),
+        // The layer of 47 channels also writes one of padding, so its result is copied.
+        ([32, 47, 16], 2),
+    ] {
+        let mut b = EdgeGraph::new(size(16), 7);
+        let layer = |b: &mut EdgeGraph, value: usize, outputs, side: usize, activation| {
+            let border = (side - 1) / 2;
+            let window = Window {
+                border: Border {
+                    top: border,
+                    left: border,
+                    bottom: border,
+                    right: border,
+                },
+                ..Window::of((side, side))
+            };
+            let inputs = b.graph.values[value].shape.c;
+            let arrays = [
+                (Role::Weights, outputs, side * side * inputs),
+                (Role::Biases, outputs, 1),
+            ];
+            let op = Op::Convolution { window, groups: 1 };
+            let sums = b.push(op, &[value], &arrays).unwrap();
+            b.push(Op::Activation(activation), &[sums], &[]).unwrap()
+        };
+        let one = layer(&mut b, 0, parts[0], 1, Activation::Silu);
+        let tiles = layer(&mut b, 0, parts[1], 3, Activation::Relu);
+        let pool = Op::Pool {
+            kind: Pool::Max,
+            window: Window::of((1, 1)),
+        };
+        let pooled = b.push(pool, &[0], &[]).unwrap();
+        let all = [one, pooled, tiles];
+        let all = b.push(Op::Concat(Axis::C), &all, &[]).unwrap();
+        layer(&mut b, all, 8, 3, Activation::Tanh);
+        let mut case = network(b, Kind::Values, InputOrder::Chw);
+        case.on_the_host("convolutions and a concatenation");
+        let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
+        let model = Model::new(case.network, &case.tensors, recipe, library(), None).unwrap();
+        let engine = HostEngine::new(model, 1, false).unwrap();
+        assert_eq!(engine.copies(), copies, "{parts:?}");
+    }
 }
 
 /// A step must not read the padding rows of its input as data. They hold values of other records or

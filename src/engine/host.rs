@@ -69,6 +69,12 @@ impl HostEngine {
         self.team.instruction_set()
     }
 
+    /// The number of steps that copy rows.
+    #[cfg(test)]
+    pub(super) fn copies(&self) -> usize {
+        self.team.copies()
+    }
+
     /// Returns the number of threads, the caller's thread included.
     pub(crate) fn threads(&self) -> usize {
         self.team.threads()

@@ -2,7 +2,7 @@
 
 use super::buffers::LINE;
 use super::images;
-use super::micro::{Kernels, Rescale, WindowOp, winograd};
+use super::micro::{Kernels, Rescale, WindowOp};
 use super::steps::{Action, HostStep, Place};
 use crate::ir::graph::Shape;
 use crate::ir::taps::{MOST_TAPS, Tap};
@@ -57,17 +57,17 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             right(dense.panel % kernels.lanes == 0 && geometry.groups == 1);
             right(dense.inputs == height * width * from.c);
             right(dense.biases.len() <= output.pixel && output.line == to.w * output.pixel);
-            image(step, geometry, rows);
+            image(step, geometry, dense.biases.len(), rows);
         }
         Action::Tiles(dense, geometry) => {
             dense.check();
             let ((_, from), (output, _)) = (geometry.input, geometry.output);
-            let rows_of_tile = dense.biases.len() / winograd::ELEMENTS;
+            let rows_of_tile = Action::rows_of_tile(dense);
             right(dense.panel % kernels.lanes == 0 && rows_of_tile % dense.panel == 0);
             right(dense.columns == from.c && dense.inputs == from.c && dense.scales.is_empty());
             right(fit::by_tiles(geometry, rows_of_tile) && from.c % kernels.lanes == 0);
             right(rows_of_tile <= output.pixel && !dense.weights.floats().is_empty());
-            image(step, geometry, rows);
+            image(step, geometry, rows_of_tile, rows);
         }
         Action::Windows {
             operation,
@@ -89,7 +89,7 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             };
             let scales = rescale.is_none() || *operation == WindowOp::Products;
             right(rescale.as_ref().is_none_or(all) && scales);
-            image(step, geometry, rows);
+            image(step, geometry, channels, rows);
         }
         Action::Combine {
             other, geometry, ..
@@ -162,12 +162,14 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
 }
 
 /// # Panics
-/// If a step with a window would read or write outside its buffers, or works in place.
-fn image(step: &HostStep, geometry: &Geometry, rows: BufferRows<'_>) {
+/// If a step with a window would read or write outside its buffers, or works in place. It writes
+/// `written` rows of each pixel.
+fn image(step: &HostStep, geometry: &Geometry, written: usize, rows: BufferRows<'_>) {
     let ((input, from), (output, to)) = (geometry.input, geometry.output);
+    let all = Shape { c: written, ..to };
     right(step.from != step.to && geometry.window.output(from) == Ok((to.h, to.w)));
     right(images::end(input, from) <= rows.of(step.from));
-    right(whole(output, to) <= rows.of(step.to));
+    right(images::end(output, all) <= rows.of(step.to));
 }
 
 /// Returns the end of an image in its buffer, if the pixels are written with their padding.

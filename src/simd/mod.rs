@@ -7,6 +7,7 @@
 //! | `moves`    | steps that copy or scale rows                                            |
 //! | `peak`     | the rate of multiply-adds of a core, measured                            |
 //! | `dense`    | weights, and products with them                                          |
+//! | `joins`    | concatenations without copies                                            |
 //! | `whole`    | models of 8-bit integers: scalings as part of layers, kernels for them   |
 //! | `product`  | products of two computed values, with the kernels of dense steps         |
 //! | `steps`    | the steps of a network                                                   |
@@ -26,6 +27,7 @@ mod check;
 pub(crate) mod deferred;
 mod dense;
 pub(crate) mod images;
+mod joins;
 mod micro;
 mod moves;
 #[cfg(feature = "lab")]

@@ -236,6 +236,48 @@ impl Moves<2> {
     }
 }
 
+impl Moves<2> {
+    /// Returns where the step writes the first of some pixels, and the distance of two of them
+    /// there. The step must copy exactly these pixels: `count` of `channels` rows each, one behind
+    /// the other from row `first` on. `None` if it copies others, or changes their order.
+    pub(super) fn spread(
+        &self,
+        first: usize,
+        count: usize,
+        channels: usize,
+    ) -> Option<(usize, usize)> {
+        let [all] = &self.pieces[..] else {
+            return None;
+        };
+        let [to, from] = all.first;
+        let distance = match all.loops[..] {
+            [
+                Loop {
+                    turns,
+                    steps: [1, 1],
+                },
+            ] if turns == count * channels => channels,
+            [
+                outer,
+                Loop {
+                    turns,
+                    steps: [1, 1],
+                },
+            ] if turns == channels && outer.turns == count && outer.steps[1] == channels => {
+                outer.steps[0]
+            }
+            _ => return None,
+        };
+        (from == first && distance >= channels).then_some((to, distance))
+    }
+
+    /// Leaves rows without a source as they are.
+    pub(super) fn fill_nothing(&mut self) {
+        self.fills.clear();
+        (self.filled, self.fills_all) = (0, false);
+    }
+}
+
 impl Moves<3> {
     /// Returns the loops of a step that multiplies rows by their factors and adds their summands.
     pub(crate) fn of_numbers([factors, summands]: [&Moved; 2]) -> Moves<3> {
@@ -328,6 +370,11 @@ impl<const N: usize> Moves<N> {
     /// the other.
     pub(super) fn blocks(&self) -> &[Block] {
         &self.blocks
+    }
+
+    /// The number of rows that the step fills or writes from row 0 on. It may also write others.
+    pub(super) fn filled(&self) -> usize {
+        self.filled
     }
 
     /// Returns the number of elements that the step writes.

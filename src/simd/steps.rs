@@ -193,6 +193,11 @@ impl Action {
         Ok(())
     }
 
+    /// The rows of the result of a convolution by tiles.
+    pub(super) fn rows_of_tile(tiles: &Dense) -> usize {
+        tiles.biases.len() / winograd::ELEMENTS
+    }
+
     /// True for a step whose work has become part of another one.
     pub(super) fn is_nothing(&self) -> bool {
         matches!(self, Action::Activate(Activation::None))

@@ -5,7 +5,8 @@ use super::buffers::{Activations, LINE, Room, TileInputs, Undecoded, Workspaces}
 use super::check::BufferRows;
 use super::deferred::{Deferred, Refusal};
 use super::images;
-use super::micro::{Kernels, winograd};
+use super::joins;
+use super::micro::Kernels;
 use super::moves::gcd;
 use super::phases::{self, Phase};
 use super::product;
@@ -80,7 +81,10 @@ impl Team {
         timed: bool,
     ) -> Result<Team, Error> {
         let of_plan = steps.len();
-        let (steps, kernels) = with_kernels(steps, sizes.rows)?;
+        let (mut steps, kernels) = with_kernels(steps, sizes.rows)?;
+        joins::write_in_place(&mut steps, sizes.rows, |steps| {
+            Arena::of(steps, &[], sizes.rows.hidden).values <= sizes.arena
+        });
         // Bands are made of neighbours, so steps that do nothing are left out.
         let (numbers, steps): (Vec<usize>, Vec<HostStep>) = (steps.into_iter().enumerate())
             .filter(|(_, step)| !step.action.is_nothing())
@@ -154,6 +158,15 @@ impl Team {
         } = &*self.shared;
         let all = inputs.iter().chain(scores).chain(hidden);
         deferred + all.map(|a| a.floats.len).sum::<usize>() * size_of::<f32>()
+    }
+
+    /// The number of steps that copy rows.
+    #[cfg(test)]
+    pub(crate) fn copies(&self) -> usize {
+        let steps = self.shared.steps.iter();
+        steps
+            .filter(|s| matches!(s.action, Action::Gather { .. }))
+            .count()
     }
 
     /// The largest number of records in a batch.
@@ -468,7 +481,7 @@ fn room(steps: &[HostStep], bands: &[Band], kernels: &Kernels, arena: usize) -> 
             images::runs(geometry).length,
         ],
         Action::Tiles(dense, geometry) => {
-            let (rows, (_, from)) = (dense.biases.len() / winograd::ELEMENTS, geometry.input);
+            let (rows, (_, from)) = (Action::rows_of_tile(dense), geometry.input);
             [
                 images::tiles_scratch(geometry, rows, kernels.tile_records),
                 from.c,
