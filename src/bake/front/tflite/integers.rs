@@ -205,7 +205,7 @@ fn with_rule(
             let pooled = average_pool(b, node, to)?;
             Ok(Some(vec![TfliteValue::Live(pooled)]))
         }
-        ("MEAN", Some(of)) => mean(b, node, of, to).map(Some),
+        ("MEAN" | "SUM", Some(of)) => reduced(b, node, of, to).map(Some),
         ("RESIZE_BILINEAR", Some(of)) if of == to => {
             let resized = values::resized_whole(b, node, to.limits())?;
             Ok(Some(vec![TfliteValue::Live(resized)]))
@@ -363,7 +363,8 @@ fn average_pool(b: &mut Builder, node: &OperatorNode<'_>, to: Steps) -> Result<T
     Ok(of_image(y, node.live(0)?.live.records))
 }
 
-fn mean(
+/// Sums of integers along axes, divided by their count for a `MEAN`.
+fn reduced(
     b: &mut Builder,
     node: &OperatorNode<'_>,
     of: Steps,
@@ -374,10 +375,13 @@ fn mean(
         ..node.with(node.inputs.clone(), None)
     };
     let mut sums = ops::compute(b, &sums)?;
-    let count = node.live(0)?.live.len();
+    let elements = node.live(0)?.live.len();
     for value in &mut sums {
         if let TfliteValue::Live(x) = value {
-            let count = (count / x.live.len().max(1)) as f32;
+            let count = match node.op {
+                "MEAN" => (elements / x.live.len().max(1)) as f32,
+                _ => 1.0,
+            };
             let sum = math(b, &node.name, &x.live, Math::Round)?;
             let factor = of.scale / to.scale / count;
             let limits = to.limits();
