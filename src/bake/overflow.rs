@@ -429,6 +429,7 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
             value: Float::new(value.get().abs()),
         }),
         Op::Softmax(SoftmaxOf::Linear) => vec![1.0; shape.len()],
+        Op::Softmax(SoftmaxOf::Integers(_)) => vec![255.0; shape.len()],
         Op::Softmax(SoftmaxOf::Logarithm) => {
             let most = values.iter().fold(0.0, |most: f64, &v| most.max(v));
             vec![2.0 * most + libm::log(input.c as f64); shape.len()]

@@ -7,7 +7,7 @@ use crate::baked::library;
 use crate::engine::model::{Model, Values};
 use crate::error::Error;
 use crate::ir::half;
-use crate::ir::op::{Pool, SoftmaxOf};
+use crate::ir::op::Pool;
 use crate::ir::options::Function;
 use crate::ir::plan::{self, Arg, BufferRole, Constant, Plan};
 use crate::ir::taps::Taps;
@@ -387,15 +387,7 @@ impl Reading<'_> {
         else {
             return Err(self.other_arguments());
         };
-        let logarithm = of == SoftmaxOf::Logarithm;
-        Ok((
-            Action::Softmax {
-                geometry,
-                logarithm,
-            },
-            from,
-            to,
-        ))
+        Ok((Action::Softmax { geometry, of }, from, to))
     }
 
     fn gather(&self) -> Read {

@@ -89,6 +89,7 @@ impl Op {
             Op::Product { .. } => "product",
             Op::Softmax(SoftmaxOf::Linear) => "softmax",
             Op::Softmax(SoftmaxOf::Logarithm) => "log_softmax",
+            Op::Softmax(SoftmaxOf::Integers(_)) => "integer_softmax",
             Op::Reshape(_) => "reshape",
             Op::Transpose(_) => "transpose",
         }
@@ -222,11 +223,17 @@ impl Arithmetic {
     }
 }
 
-/// Says if a softmax gives probabilities or the logarithms of probabilities.
+/// What a softmax gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SoftmaxOf {
+    /// Probabilities.
     Linear,
+    /// The logarithms of probabilities.
     Logarithm,
+    /// Probabilities of values times a factor, as whole numbers of 1/256 from 0 to 255, which is
+    /// how LiteRT stores them as 8-bit integers. Each operation is rounded to f32 as there
+    /// (`ops::elements::integer_softmax`).
+    Integers(Float),
 }
 
 /// An element-wise function, mostly the activation function of a layer.

@@ -131,6 +131,9 @@ impl fmt::Display for StepOptions {
             Function::Combine(Arithmetic::Maximum) => Some(number("COMBINE", 4)),
             Function::Combine(Arithmetic::Minimum) => Some(number("COMBINE", 5)),
             Function::Softmax(SoftmaxOf::Logarithm) => Some(number("LOGARITHM", 1)),
+            Function::Softmax(SoftmaxOf::Integers(factor)) => {
+                Some(format!("-DFACTOR={}", float(factor.get())))
+            }
         });
         all.extend(self.adds.then(|| number("ADD", 1)));
         all.extend(self.rescales.then(|| number("RESCALE", 1)));

@@ -293,7 +293,7 @@ mod data {
         Pool { Max, Mean, PaddedMean }
         Axis { C, Y, X }
         Arithmetic { Add, Subtract, Multiply, Divide, Maximum, Minimum }
-        SoftmaxOf { Linear, Logarithm }
+        SoftmaxOf { Linear, Logarithm, Integers(factor) }
         Operation {
             Matmul, Bias, Affine, Reduce, Pair, ReducePair, Layers, Convolution, Pool, Sigmoid,
             Relu, Activation, Scale, Combine, Softmax, Gather, Repack, ArgMax, Sobel, Order, Probe,
@@ -493,6 +493,7 @@ mod tests {
                 value: Float::new(-0.5),
             },
             Op::Softmax(SoftmaxOf::Logarithm),
+            Op::Softmax(SoftmaxOf::Integers(Float::new(0.125))),
             Op::Resample {
                 height: 300,
                 width: 1,

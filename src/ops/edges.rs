@@ -519,7 +519,8 @@ fn softmaxes(cases: &mut EdgeCases) {
             g.push(Op::Pad { padding, value }, &[0], &[])
         });
     }
-    for of in [SoftmaxOf::Linear, SoftmaxOf::Logarithm] {
+    let integers = SoftmaxOf::Integers(Float::new(1.5));
+    for of in [SoftmaxOf::Linear, SoftmaxOf::Logarithm, integers] {
         for (name, input) in [
             ("softmax", shape(5, 2, 3)),
             ("softmax of a vector", shape(18, 1, 1)),

@@ -105,8 +105,30 @@ pub(super) fn combine(arithmetic: Arithmetic, (a, shape): (&[f64], Shape), b: &[
         .collect()
 }
 
+/// Returns the probabilities of `values` times a factor, as whole numbers of 1/256 from 0 to 255.
+///
+/// LiteRT computes them for 8-bit integers in f32: exponentials, their sum from the first to the
+/// last, its reciprocal, and the products with it, rounded with halves upwards. Rounding the exact
+/// probabilities would give another integer for up to 4 in 1000 values of two classes.
+pub(crate) fn integer_softmax(values: &[f64], factor: f32) -> Vec<f64> {
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let exponential = |v: &f64| libm::exp((factor * (v - most) as f32).into()) as f32;
+    let all: Vec<f32> = values.iter().map(exponential).collect();
+    let reciprocal = 1.0 / all.iter().fold(0.0, |sum: f32, e| sum + e);
+    let rounded = |e: &f32| (256.0 * (e * reciprocal) + 0.5).floor().min(255.0);
+    all.iter().map(|e| rounded(e).into()).collect()
+}
+
 pub(super) fn softmax(values: &[f64], shape: Shape, of: SoftmaxOf) -> Vec<f64> {
     let pixels = shape.h * shape.w;
+    if let SoftmaxOf::Integers(factor) = of {
+        let of_pixel = |p: usize| {
+            let channels: Vec<f64> = values.iter().skip(p).step_by(pixels).copied().collect();
+            integer_softmax(&channels, factor.get())
+        };
+        let all: Vec<Vec<f64>> = (0..pixels).map(of_pixel).collect();
+        return shaped(shape, |c, y, x| all[y * shape.w + x][c]);
+    }
     let sums: Vec<(f64, f64)> = (0..pixels)
         .map(|p| {
             let channels = || values.iter().skip(p).step_by(pixels);
@@ -117,8 +139,8 @@ pub(super) fn softmax(values: &[f64], shape: Shape, of: SoftmaxOf) -> Vec<f64> {
     shaped(shape, |c, y, x| {
         let ((max, sum), v) = (sums[y * shape.w + x], values[shape.index(c, y, x)]);
         match of {
-            SoftmaxOf::Linear => libm::exp(v - max) / sum,
             SoftmaxOf::Logarithm => v - max - libm::log(sum),
+            SoftmaxOf::Linear | SoftmaxOf::Integers(_) => libm::exp(v - max) / sum,
         }
     })
 }

@@ -19,7 +19,7 @@ use super::micro::{
 };
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
-use crate::ir::op::Arithmetic;
+use crate::ir::op::{Arithmetic, SoftmaxOf};
 use crate::ir::taps::{MOST_TAPS, Taps};
 use crate::ir::view::{Geometry, Image};
 use std::ops::Range;
@@ -957,12 +957,12 @@ fn weighted_sum<'x>(pixel: &mut [f32], terms: &[(usize, f32)], read: impl Fn(usi
     }
 }
 
-/// Computes the softmax (or its logarithm) over the channels of each pixel, for some lines.
+/// Computes the softmax over the channels of each pixel, for some lines.
 ///
 /// SAFETY: as `convolve`.
 pub(super) unsafe fn softmax(
     geometry: &Geometry,
-    logarithm: bool,
+    of: SoftmaxOf,
     lines: Range<usize>,
     Operands { x, result }: Operands,
 ) {
@@ -980,6 +980,10 @@ pub(super) unsafe fn softmax(
         };
         let most = from.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         to_pixel.fill(0.0);
+        if let SoftmaxOf::Integers(factor) = of {
+            integer_softmax(from, most, factor.get(), to_pixel);
+            continue;
+        }
         // The sum is an f64. An f32 sum over thousands of classes would be wrong by 1e-4 or more.
         let mut sum = 0.0;
         for (to, v) in to_pixel.iter_mut().zip(from) {
@@ -988,14 +992,29 @@ pub(super) unsafe fn softmax(
         }
         let (factor, log) = ((1.0 / sum) as f32, libm::log(sum) as f32);
         for (to, v) in to_pixel.iter_mut().zip(from) {
-            let value = if logarithm {
-                v - most - log
-            } else {
-                *to * factor
+            let value = match of {
+                SoftmaxOf::Logarithm => v - most - log,
+                SoftmaxOf::Linear | SoftmaxOf::Integers(_) => *to * factor,
             };
             // If v is infinite because of an overflow, adding 0 · v makes the result NaN.
             *to = value + 0.0 * v;
         }
+    }
+}
+
+/// Computes the softmax of values times a factor, as whole numbers of 1/256. `most` is the largest
+/// value. Every operation is rounded as LiteRT rounds it ([`SoftmaxOf::Integers`]).
+fn integer_softmax(values: &[f32], most: f32, factor: f32, to: &mut [f32]) {
+    let mut sum = 0.0;
+    for (to, v) in to.iter_mut().zip(values) {
+        *to = libm::exp(f64::from(factor * (v - most))) as f32;
+        sum += *to;
+    }
+    let reciprocal = 1.0 / sum;
+    for (to, v) in to.iter_mut().zip(values) {
+        let value = (256.0 * (*to * reciprocal) + 0.5).floor().min(255.0);
+        // If v is infinite because of an overflow, adding 0 · v makes the result NaN.
+        *to = value + 0.0 * v;
     }
 }
 

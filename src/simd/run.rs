@@ -696,12 +696,9 @@ impl TeamState {
                         context.share.of_rows(*count),
                     );
                 }
-                Action::Softmax {
-                    geometry,
-                    logarithm,
-                } => {
+                Action::Softmax { geometry, of } => {
                     let (_, to) = geometry.output;
-                    images::softmax(geometry, *logarithm, context.share.of(to.h), operands);
+                    images::softmax(geometry, *of, context.share.of(to.h), operands);
                 }
                 Action::Gather { moves, value } => {
                     moves::gather(moves, *value, context.share, operands);

@@ -10,7 +10,7 @@ use super::product;
 use crate::error::Error;
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
-use crate::ir::op::{Arithmetic, Math};
+use crate::ir::op::{Arithmetic, Math, SoftmaxOf};
 use crate::ir::product::Product;
 use crate::ir::taps::Taps;
 use crate::ir::view::{Geometry, Image};
@@ -132,12 +132,11 @@ pub(crate) enum Action {
         /// Rows of the result, padding included.
         rows: usize,
     },
-    /// Softmax over the channels of each pixel, or its logarithm.
+    /// Softmax over the channels of each pixel.
     Softmax {
         /// The images of the operand and of the result.
         geometry: Geometry,
-        /// True for the logarithm.
-        logarithm: bool,
+        of: SoftmaxOf,
     },
     /// Copies rows to other rows.
     Gather {

@@ -234,10 +234,12 @@ impl Function {
         self.activation.apply(real) / f64::from(self.to.scale)
     }
 
-    /// Returns the function's result as TensorFlow Lite tabulates it: the nearest whole number,
-    /// with halves away from 0.
+    /// Returns the function's result as XNNPACK tabulates it: the real number, the function and
+    /// the quotient are rounded to f32, then to the nearest whole number, of two the even one.
     pub(super) fn nearest(&self, x: i32) -> i32 {
-        self.exact(x).round() as i32
+        let real = x as f32 * self.of.scale;
+        let result = self.activation.apply(real.into()) as f32;
+        (result / self.to.scale).round_ties_even() as i32
     }
 
     /// Returns TensorFlow Lite's hard swish, which it computes in 16 bits. With scales that

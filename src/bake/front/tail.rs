@@ -272,12 +272,16 @@ fn behind_function(draft: &Draft, value: usize) -> Option<FinalActivation> {
     let rounded = |op: Op| matches!(op, Op::Activation(Activation::Math(f)) if f.rounds());
     let moved = |op: Op| matches!(op, Op::Reshape(_));
     let corrected = |op: Op| op == Op::Combine(Arithmetic::Add);
+    let integers = |op: Op| matches!(op, Op::Softmax(SoftmaxOf::Integers(_)));
     let mut value = before(value, &scaled)?;
     while let Some(other) = before(value, &moved) {
         value = other;
     }
     // The integers may be requantized several times, from one scale to the next.
     loop {
+        if vector(draft, value) && before(value, &integers).is_some() {
+            return Some(FinalActivation::Softmax);
+        }
         value = before(before(value, &limited)?, &rounded)?;
         while let Some(other) = before(value, &corrected) {
             value = other;

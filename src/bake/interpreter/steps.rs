@@ -6,12 +6,13 @@ use crate::ir::graph::Shape;
 use crate::ir::half;
 use crate::ir::layout::Layout;
 use crate::ir::network::{Precision, argmax};
-use crate::ir::op::{Activation, Arithmetic};
+use crate::ir::op::{Activation, Arithmetic, SoftmaxOf};
+use crate::ir::options::Function;
 use crate::ir::plan::{Arg, BufferRole, EngineKind, Plan, places};
 use crate::ir::scale::BESIDE;
 use crate::ir::taps::Taps;
 use crate::ir::values::Values;
-use crate::ops::elements::linear;
+use crate::ops::elements::{integer_softmax, linear};
 use crate::ops::products::{Panels, with_one};
 use crate::registry::{Covered, LeadingArgument, Library, Operation};
 
@@ -1372,7 +1373,18 @@ impl<'p> Machine<'p> {
         if columns.iter().any(|x| x.len() < end) {
             return Err(format!("reads row {end} of {}", columns[0].len()));
         }
-        let logarithm = call.option("LOGARITHM").is_some();
+        let of = match call.step.options.function {
+            Function::Softmax(of) => of,
+            _ => return Err("it computes no softmax".into()),
+        };
+        if let SoftmaxOf::Integers(factor) = of {
+            let of_record = |x: &Vec<f64>| -> Vec<Vec<f64>> {
+                let pixels = (0..image.pixels()).map(|p| &x[image.read(p)..][..image.outputs]);
+                pixels.map(|x| integer_softmax(x, factor.get())).collect()
+            };
+            let all: Vec<Vec<Vec<f64>>> = columns.iter().map(of_record).collect();
+            return self.write_image(call, &image, |n, pixel, c| all[n][pixel][c]);
+        }
         let of_pixel = |x: &Vec<f64>, pixel: usize| {
             let x = &x[image.read(pixel)..][..image.outputs];
             let most = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -1386,10 +1398,9 @@ impl<'p> Machine<'p> {
         let known: Vec<Vec<(f64, f64)>> = columns.iter().map(of_record).collect();
         self.write_image(call, &image, |n, pixel, c| {
             let ((most, sum), x) = (known[n][pixel], columns[n][image.read(pixel) + c]);
-            if logarithm {
-                x - most - libm::log(sum)
-            } else {
-                libm::exp(x - most) / sum
+            match of {
+                SoftmaxOf::Logarithm => x - most - libm::log(sum),
+                SoftmaxOf::Linear | SoftmaxOf::Integers(_) => libm::exp(x - most) / sum,
             }
         })
     }

@@ -12,7 +12,7 @@ use crate::bake::front::integers::{self, Function, Limits, Steps, Summand};
 use crate::bake::front::listed;
 use crate::bake::front::operations;
 use crate::bake::front::value::Live;
-use crate::ir::op::{Math, Pool};
+use crate::ir::op::{Float, Math, Pool, SoftmaxOf};
 use std::rc::Rc;
 
 /// The last step of an operator on integers: it scales, rounds and limits the result.
@@ -218,6 +218,13 @@ fn with_rule(
                 _ => f.nearest(q),
             };
             one(x, integers::function(b, &node.name, &x.live, &f, &result)?)
+        }
+        // LiteRT takes no other quantization of the result.
+        ("SOFTMAX", Some(of)) if to.scale == 1.0 / 256.0 && to.zero == to.low => {
+            let factor = Float::new(of.scale * ops::beta(node)?);
+            let whole = SoftmaxOf::Integers(factor);
+            let probabilities = ops::softmax_of(b, &node.name, node.live(0)?, whole)?;
+            Ok(Some(vec![TfliteValue::Live(probabilities)]))
         }
         (op, _) if listed(COPIES, op) => match whole_operands(node, Some(to))? {
             Some(inputs) => {

@@ -754,24 +754,35 @@ fn reduce(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
 
 fn softmax(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
-    let a = position(x, -1)?;
-    let mut live = x.live.clone();
-    let of = if node.op == "SOFTMAX" {
-        SoftmaxOf::Linear
-    } else {
-        SoftmaxOf::Logarithm
-    };
-    if of == SoftmaxOf::Linear {
-        let beta = node.options.float(0)?;
-        if !beta.is_finite() || beta <= 0.0 {
-            return Err(format!("beta: expected a number above 0, found {beta}"));
-        }
-        if beta != 1.0 {
-            live = b.scale(&node.name, &live, &[beta.into()], &[0.0])?;
-        }
+    if node.op == "LOG_SOFTMAX" {
+        return softmax_of(b, &node.name, x, SoftmaxOf::Logarithm);
     }
-    let around = Builder::around(&live, a);
-    Ok(x.with(operations::softmax(b, &node.name, &live, around, of)?))
+    let beta = beta(node)?;
+    let scaled = match beta == 1.0 {
+        true => x.clone(),
+        false => x.with(b.scale(&node.name, &x.live, &[beta.into()], &[0.0])?),
+    };
+    softmax_of(b, &node.name, &scaled, SoftmaxOf::Linear)
+}
+
+/// Builds a softmax along the last axis.
+pub(super) fn softmax_of(
+    b: &mut Builder,
+    name: &str,
+    x: &Turned,
+    of: SoftmaxOf,
+) -> Result<Turned, String> {
+    let around = Builder::around(&x.live, position(x, -1)?);
+    Ok(x.with(operations::softmax(b, name, &x.live, around, of)?))
+}
+
+/// Returns the factor of a `SOFTMAX`'s operand.
+pub(super) fn beta(node: &OperatorNode<'_>) -> Result<f32, String> {
+    let beta = node.options.float(0)?;
+    match beta.is_finite() && beta > 0.0 {
+        true => Ok(beta),
+        false => Err(format!("beta: expected a number above 0, found {beta}")),
+    }
 }
 
 /// Changes the sizes of a tensor. If only axes of size 1 come and go, no node is needed.
