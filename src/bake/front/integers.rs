@@ -137,6 +137,29 @@ pub(super) fn requantised(
     rounded(b, name, x, factors, 0.0, limits)
 }
 
+/// Turns sums of whole numbers into integers of the result, less its zero point. `zeros` is the sum
+/// of the operand's zero points. The sum with them times the factor, and the result's zero point
+/// less `zeros` times the factor, are rounded to f32 and added up. The sum is rounded to f32 and
+/// then to the nearest integer, of two the even one.
+pub(super) fn reduced(
+    b: &mut Builder,
+    name: &str,
+    x: &Live,
+    (zeros, factor): (f32, f32),
+    to: Steps,
+) -> Result<Live, String> {
+    let sums = b.scale(name, x, &[1.0], &[zeros.into()])?;
+    let sums = math(b, name, &sums, Math::Round)?;
+    let summand = to.zero as f32 - zeros * factor;
+    if summand == 0.0 {
+        return requantised(b, name, &sums, &[factor.into()], to.limits());
+    }
+    let products = b.scale(name, &sums, &[factor.into()], &[0.0])?;
+    let all = b.scale(name, &products, &[1.0], &[summand.into()])?;
+    let whole = math(b, name, &all, Math::Round)?;
+    rounded(b, name, &whole, &[1.0], (-to.zero).into(), to.limits())
+}
+
 /// Quantizes a real tensor: x / scale, rounded to a whole number (the integer less its zero point).
 pub(super) fn quantised(b: &mut Builder, name: &str, x: &Live, to: Steps) -> Result<Live, String> {
     requantised(b, name, x, &[(1.0 / to.scale).into()], to.limits())

@@ -385,14 +385,11 @@ fn reduced(
     let elements = node.live(0)?.live.len();
     for value in &mut sums {
         if let TfliteValue::Live(x) = value {
-            let count = match node.op {
-                "MEAN" => (elements / x.live.len().max(1)) as f32,
-                _ => 1.0,
-            };
-            let sum = math(b, &node.name, &x.live, Math::Round)?;
-            let factor = of.scale / to.scale / count;
-            let limits = to.limits();
-            x.live = integers::requantised(b, &node.name, &sum, &[factor.into()], limits)?;
+            let count = elements / x.live.len().max(1);
+            let divisor = if node.op == "MEAN" { count } else { 1 };
+            let factor = of.scale / to.scale * (1.0 / divisor as f32);
+            let zeros = of.zero as f32 * count as f32;
+            x.live = integers::reduced(b, &node.name, &x.live, (zeros, factor), to)?;
         }
     }
     Ok(sums)
