@@ -151,7 +151,7 @@ pub(super) fn reduced(
     let sums = b.scale(name, x, &[1.0], &[zeros.into()])?;
     let sums = math(b, name, &sums, Math::Round)?;
     let summand = to.zero as f32 - zeros * factor;
-    if summand == 0.0 {
+    if zeros == 0.0 && to.zero == 0 {
         return requantised(b, name, &sums, &[factor.into()], to.limits());
     }
     let products = b.scale(name, &sums, &[factor.into()], &[0.0])?;
