@@ -424,6 +424,10 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
         Op::Combine(Arithmetic::Subtract) => of(Op::Combine(Arithmetic::Add)),
         Op::Combine(Arithmetic::Divide) => vec![f64::INFINITY; shape.len()],
         Op::Combine(Arithmetic::Minimum) => of(Op::Combine(Arithmetic::Maximum)),
+        Op::Combine(Arithmetic::RoundedSum { a, b }) => {
+            let [a, b] = [a, b].map(|x| Float::new(x.get().abs()));
+            of(Op::Combine(Arithmetic::RoundedSum { a, b }))
+        }
         Op::Pad { padding, value } => of(Op::Pad {
             padding,
             value: Float::new(value.get().abs()),

@@ -1324,12 +1324,12 @@ fn the_library_is_checked_too() {
             ),
         ),
         (
-            "restrictions: arglist: expected letters of \"lwhnmscpgvfbk\", found 'q'",
+            "restrictions: arglist: expected letters of \"lwhnmscpgvfbkt\", found 'q'",
             library_mistakes(&replace(width, "\"arglist\": \"lq\""), &[]),
         ),
         (
             "restrictions: args: expected one of depth, width, height, rows, middle, second, \
-             parts, params, geometry, value, moved, added, product, found \"l\"",
+             parts, params, geometry, value, moved, added, product, factors, found \"l\"",
             library_mistakes(&replace(width, "\"args\": [\"l\"]"), &[]),
         ),
         (

@@ -66,6 +66,15 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    /// Returns true for operations whose results are always whole numbers.
+    pub(crate) fn rounds(self) -> bool {
+        match self {
+            Op::Activation(Activation::Math(function)) => function.rounds(),
+            Op::Combine(arithmetic) => arithmetic.rounds(),
+            _ => false,
+        }
+    }
+
     /// The name of the operation in `library.json`.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -197,10 +206,21 @@ pub(crate) enum Arithmetic {
     Maximum,
     /// The smaller of both operands. NaN if an operand is NaN.
     Minimum,
+    /// The whole number nearest to x · a + y · b, the larger one if two are equally near. The sum
+    /// of two values of a network of integers.
+    ///
+    /// All engines give the same results for whole numbers below 512, positive or negative. The
+    /// larger factor is at least 2⁻¹⁰ and at most 2⁸. Both have at most 22 binary digits, counted
+    /// from the first of the larger one.
+    RoundedSum {
+        a: Float,
+        b: Float,
+    },
 }
 
 impl Arithmetic {
-    /// All operations on two values, in the order of their codes in kernels (`-DCOMBINE=…`).
+    /// All operations on two values without numbers of their own, in the order of their codes in
+    /// kernels (`-DCOMBINE=…`).
     pub(crate) const ALL: [Arithmetic; 6] = [
         Arithmetic::Add,
         Arithmetic::Subtract,
@@ -219,6 +239,42 @@ impl Arithmetic {
             Arithmetic::Divide => "divide",
             Arithmetic::Maximum => "maximum",
             Arithmetic::Minimum => "minimum",
+            Arithmetic::RoundedSum { .. } => "rounded_sum",
+        }
+    }
+
+    /// The code of the operation in kernels (`-DCOMBINE=…`, `neon.c`).
+    pub(crate) fn code(self) -> u32 {
+        match self {
+            Arithmetic::Add => 0,
+            Arithmetic::Subtract => 1,
+            Arithmetic::Multiply => 2,
+            Arithmetic::Divide => 3,
+            Arithmetic::Maximum => 4,
+            Arithmetic::Minimum => 5,
+            Arithmetic::RoundedSum { .. } => 6,
+        }
+    }
+
+    /// The factors of both operands that kernels get as an argument. 0 for operations without
+    /// factors.
+    pub(crate) fn factors(self) -> [Float; 2] {
+        match self {
+            Arithmetic::RoundedSum { a, b } => [a, b],
+            _ => [Float::new(0.0); 2],
+        }
+    }
+
+    /// Returns true for operations whose results are always whole numbers.
+    pub(crate) fn rounds(self) -> bool {
+        matches!(self, Arithmetic::RoundedSum { .. })
+    }
+
+    /// Returns the operation with its factors exchanged, for operands that are exchanged.
+    pub(crate) fn exchanged(self) -> Arithmetic {
+        match self {
+            Arithmetic::RoundedSum { a, b } => Arithmetic::RoundedSum { a: b, b: a },
+            without_factors => without_factors,
         }
     }
 }
@@ -641,6 +697,7 @@ mod tests {
     fn codes_and_names_tell_one_from_another() {
         assert_eq!(Activation::None.code(), 0);
         assert!((1..).zip(Activation::ALL).all(|(code, a)| a.code() == code));
+        assert!((0..).zip(Arithmetic::ALL).all(|(code, a)| a.code() == code));
         let mut names: Vec<&str> = Activation::ALL.iter().map(|a| a.name()).collect();
         names.extend(Arithmetic::ALL.iter().map(|a| a.name()));
         names.push(Activation::None.name());

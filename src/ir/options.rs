@@ -125,11 +125,7 @@ impl fmt::Display for StepOptions {
             Function::Pool(Pool::Mean) => Some(number("POOL", 1)),
             Function::Pool(Pool::PaddedMean) => Some(number("POOL", 2)),
             Function::PRelu => Some(number("PRELU", 1)),
-            Function::Combine(Arithmetic::Subtract) => Some(number("COMBINE", 1)),
-            Function::Combine(Arithmetic::Multiply) => Some(number("COMBINE", 2)),
-            Function::Combine(Arithmetic::Divide) => Some(number("COMBINE", 3)),
-            Function::Combine(Arithmetic::Maximum) => Some(number("COMBINE", 4)),
-            Function::Combine(Arithmetic::Minimum) => Some(number("COMBINE", 5)),
+            Function::Combine(arithmetic) => Some(number("COMBINE", arithmetic.code() as usize)),
             Function::Softmax(SoftmaxOf::Logarithm) => Some(number("LOGARITHM", 1)),
             Function::Softmax(SoftmaxOf::Integers(factor)) => {
                 Some(format!("-DFACTOR={}", float(factor.get())))

@@ -292,7 +292,9 @@ mod data {
         }
         Pool { Max, Mean, PaddedMean }
         Axis { C, Y, X }
-        Arithmetic { Add, Subtract, Multiply, Divide, Maximum, Minimum }
+        Arithmetic {
+            Add, Subtract, Multiply, Divide, Maximum, Minimum, RoundedSum { a, b }
+        }
         SoftmaxOf { Linear, Logarithm, Integers(factor) }
         Operation {
             Matmul, Bias, Affine, Reduce, Pair, ReducePair, Layers, Convolution, Pool, Sigmoid,
@@ -479,6 +481,10 @@ mod tests {
                 window,
             },
             Op::Combine(Arithmetic::Divide),
+            Op::Combine(Arithmetic::RoundedSum {
+                a: Float::new(0.5),
+                b: Float::new(-0.25),
+            }),
             Op::Concat(Axis::X),
             Op::Slice {
                 axis: Axis::Y,

@@ -120,6 +120,20 @@ impl EdgeGraph {
         self.push(Op::Combine(arithmetic), &of, &[])
     }
 
+    /// Adds the whole numbers from −128 to 127 nearest to 128 times the input.
+    fn whole(&mut self) -> Result<usize, String> {
+        let mut value = 0;
+        for _ in 0..7 {
+            value = self.combine(Arithmetic::Add, [value, value])?;
+        }
+        let value = self.activation(value, Activation::Math(Math::Round))?;
+        let limits = Activation::Clip {
+            low: Float::new(-128.0),
+            high: Float::new(127.0),
+        };
+        self.activation(value, limits)
+    }
+
     fn slice(
         &mut self,
         value: usize,
@@ -294,6 +308,7 @@ pub(crate) fn single() -> Vec<(&'static str, EdgeGraph)> {
     resamplings(&mut cases);
     products(&mut cases);
     products_of_parts(&mut cases);
+    rounded_sums(&mut cases);
     let EdgeCases(graphs) = cases;
     graphs
 }
@@ -719,6 +734,42 @@ fn products_of_parts(cases: &mut EdgeCases) {
             g.activation(value, Activation::Relu)
         },
     );
+}
+
+/// Adds rounded sums of whole numbers from −128 to 127. Some are in the middle of two whole
+/// numbers. They are the last graphs, and have operations on two values and activations alone. So
+/// the checks of kernels for other operations do not depend on them.
+fn rounded_sums(cases: &mut EdgeCases) {
+    let unit = 1.0 / (1 << 20) as f32;
+    for [a, b] in [
+        [0.5, 0.25],
+        [-1.5, 0.125],
+        [1_234_567.0 * unit, 956_789.0 * unit],
+        [255.0 + 127.0 / 128.0, 1.0 / 1024.0],
+        [1.0 / 1024.0, 1_048_575.0 * unit / 1024.0],
+    ] {
+        let (a, b) = (Float::new(a), Float::new(b));
+        let sum = Arithmetic::RoundedSum { a, b };
+        for input in [shape(3, 2, 5), shape(17, 4, 3), shape(7, 1, 1)] {
+            cases.add("rounded sum", input, |g| {
+                let value = g.whole()?;
+                let other = g.activation(value, Activation::Relu)?;
+                g.combine(sum, [value, other])
+            });
+        }
+        cases.add("rounded sum of turned values", shape(3, 4, 4), |g| {
+            let value = g.whole()?;
+            let axes = [Axis::C, Axis::X, Axis::Y];
+            let turned = g.push(Op::Transpose(axes), &[value], &[])?;
+            g.combine(sum, [value, turned])
+        });
+        cases.add("rounded sum with channels", shape(5, 3, 4), |g| {
+            let value = g.whole()?;
+            let line = g.slice(value, Axis::Y, 1, 1)?;
+            let pixel = g.slice(line, Axis::X, 2, 1)?;
+            g.combine(sum, [value, pixel])
+        });
+    }
 }
 
 /// Builds a random graph of several operations. Its last operation is an affine layer.

@@ -86,6 +86,10 @@ impl Arithmetic {
             Arithmetic::Minimum if a.is_nan() || b.is_nan() => f64::NAN,
             Arithmetic::Maximum => a.max(b),
             Arithmetic::Minimum => a.min(b),
+            Arithmetic::RoundedSum { .. } => {
+                let [x, y] = self.factors().map(|f| f64::from(f.get()));
+                libm::floor(a * x + b * y + 0.5)
+            }
         }
     }
 }

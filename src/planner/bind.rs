@@ -1,6 +1,7 @@
 //! Binds the arguments and computes the work-items of a launch. Plans and the checks of `bench`
 //! share this code, so `bench` verifies exactly what an engine launches.
 
+use crate::ir::op::Float;
 use crate::ir::plan::{Arg, Extent, Plan, Step, places};
 use crate::ir::product::Product;
 use crate::ir::scale::BESIDE;
@@ -36,6 +37,8 @@ pub(crate) struct Sizes {
     pub(crate) geometry: Option<Geometry>,
     /// The sizes and operand rows of a product of two computed values, else `None`.
     pub(crate) product: Option<Product>,
+    /// The factors of both operands of a rounded sum; 0 for other operations.
+    pub(crate) factors: [Float; 2],
 }
 
 impl Sizes {
@@ -54,6 +57,7 @@ impl Sizes {
             moved: [Moved::default(); 2],
             geometry: None,
             product: None,
+            factors: [Float::new(0.0); 2],
         }
     }
 
@@ -132,6 +136,7 @@ pub(crate) fn bind(call: &Call<'_>, mut place: impl FnMut(&'static Parameter) ->
             LeadingArgument::Moved => Arg::Moved(sizes.moved[0]),
             LeadingArgument::Added => Arg::Moved(sizes.moved[1]),
             LeadingArgument::Geometry => Arg::Geometry(sizes.geometry.unwrap_or_default()),
+            LeadingArgument::Factors => Arg::Pair(sizes.factors.map(Float::get).into()),
             LeadingArgument::Product => Arg::Product(sizes.product.unwrap_or_default()),
         });
     }

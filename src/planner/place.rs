@@ -5,7 +5,7 @@ use super::{Draft, Link, Matrix, PlanError, Planner, arena};
 use crate::ir::graph::Node;
 use crate::ir::layout::Layout;
 use crate::ir::network::{Kind, Network, Precision};
-use crate::ir::op::{Activation, Arithmetic, Op};
+use crate::ir::op::{Activation, Arithmetic, Float, Op};
 use crate::ir::options::{Function, LayerOptions, LayersOptions, Places, StepOptions};
 use crate::ir::plan::{
     Arg, Buffer, BufferRole, Constant, Placing, Plan, Rescaling, Role, Step, columns_of_biases,
@@ -265,8 +265,17 @@ impl Planner<'_> {
             moved: d.moved.map(|m| moved_rows(d.kernel.operation, m, r)),
             geometry: d.geometry.map(|geometry| geometry_in(geometry, r)),
             product: d.product,
+            factors: self.factors(d),
             weights: self.padded_weights(d).unwrap_or_default(),
             ..Sizes::of(problem(d, b, r, w))
+        }
+    }
+
+    /// Returns the factors of both operands if the draft computes a rounded sum, else 0.
+    fn factors(&self, d: &Draft<'_>) -> [Float; 2] {
+        match self.network.graph.nodes.get(d.first).map(|n| n.op) {
+            Some(Op::Combine(arithmetic)) => arithmetic.factors(),
+            _ => [Float::new(0.0); 2],
         }
     }
 

@@ -12,7 +12,7 @@ use crate::ir::network::{InputOrder, Kind, Network, Precision};
 use crate::ir::op::{
     Activation, Arithmetic, Axis, Float, Math, Op, Padding, Pool, SoftmaxOf, Window,
 };
-use crate::ir::options::Places;
+use crate::ir::options::{Function, Places};
 use crate::ir::plan::{Arg, BufferRole, Extent, Placing, Plan, SLOTS, Step};
 use crate::ir::view::{Geometry, Image, Moved, RowMap};
 use crate::ops::edges::{random, single};
@@ -1292,6 +1292,54 @@ fn a_scaling_and_its_rounding_are_part_of_a_step() {
             let scales = usize::from(weights == Precision::I8);
             let rescaled = if host { 0 } else { 2 };
             assert_eq!(columns, Some(1 + scales + rescaled), "{}", recipe.name);
+        }
+    }
+}
+
+/// A rounded sum of two values and its limits are one step. The limits are a step of their own if
+/// another node reads the sum.
+#[test]
+fn a_rounded_sum_is_one_step() {
+    let shape = Shape { c: 3, h: 4, w: 4 };
+    let factors = [0.5, -0.25].map(Float::new);
+    let [a, b] = factors;
+    let clip = Activation::Clip {
+        low: Float::new(-5.0),
+        high: Float::new(9.0),
+    };
+    let turn = Op::Transpose([Axis::C, Axis::X, Axis::Y]);
+    for (turned, read) in [(false, false), (true, false), (false, true)] {
+        let mut graph = Graph::new(shape);
+        // No kernel fuses a GELU with the operation behind it.
+        let mut add = |op: Op, inputs: &[usize]| graph.push("node", op, inputs, &[]).unwrap();
+        let x = add(Op::Activation(Activation::Gelu), &[0]);
+        let y = add(Op::Activation(Activation::Gelu), &[x]);
+        let y = if turned { add(turn, &[y]) } else { y };
+        let sum = Op::Combine(Arithmetic::RoundedSum { a, b });
+        let sum = add(sum, &[x, y]);
+        let limited = add(Op::Activation(clip), &[sum]);
+        if read {
+            add(Op::Combine(Arithmetic::Multiply), &[limited, sum]);
+        }
+        let network = of(graph, Kind::Values);
+        for recipe in library().plans.iter() {
+            let plan = plan(&network, recipe, library(), Some(24)).unwrap();
+            let what = format!("{}: {turned}, {read}", recipe.name);
+            let sums = |s: &&Step| {
+                let function = Function::Combine(Arithmetic::RoundedSum { a, b });
+                s.options.function == function
+            };
+            let found: Vec<&Step> = plan.full().iter().filter(sums).collect();
+            assert_eq!(found.len(), 1, "{what}");
+            let limits = if read { Activation::None } else { clip };
+            assert_eq!(found[0].activation, limits, "{what}");
+            if recipe.engine == EngineKind::OpenCl {
+                let pair = Arg::Pair(factors.map(Float::get).into());
+                assert!(found[0].args.contains(&pair), "{what}");
+                assert!(found[0].options.to_string().contains("-DCOMBINE=6"));
+                let alike = found[0].options.places == Places::Alike;
+                assert_eq!(alike, !turned, "{what}");
+            }
         }
     }
 }

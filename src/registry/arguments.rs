@@ -33,11 +33,13 @@ pub(crate) enum LeadingArgument {
     Added,
     /// The sizes and rows of a product of two computed values (kernels/product/any.cl).
     Product,
+    /// The factors of both operands of a rounded sum (kernels/combine/any.cl).
+    Factors,
 }
 
 /// For each argument its name in `"args"`, its letter in `"arglist"`, and its declaration in OpenCL
 /// C.
-const ALL: [(LeadingArgument, &str, char, &str); 13] = [
+const ALL: [(LeadingArgument, &str, char, &str); 14] = [
     (LeadingArgument::Depth, "depth", 'l', "uint l"),
     (LeadingArgument::Width, "width", 'w', "uint w"),
     (LeadingArgument::Height, "height", 'h', "uint h"),
@@ -56,6 +58,7 @@ const ALL: [(LeadingArgument, &str, char, &str); 13] = [
     (LeadingArgument::Moved, "moved", 'f', "uint16 moved"),
     (LeadingArgument::Added, "added", 'b', "uint16 added"),
     (LeadingArgument::Product, "product", 'k', "uint16 product"),
+    (LeadingArgument::Factors, "factors", 't', "float2 factors"),
 ];
 
 impl LeadingArgument {

@@ -9,7 +9,7 @@ use crate::ir::wire::{fields, variants};
 variants! {
     LeadingArgument {
         Depth, Width, Height, Rows, Middle, Second, Parts, Params, Geometry, Value, Moved, Added,
-        Product
+        Product, Factors
     }
     Covered {
         Affine, Convolution, Dense, Depthwise, Pool, Scale, Combine, Add, Softmax, Activation,

@@ -838,6 +838,7 @@ pub(super) unsafe fn combine(
                 // and `min` alone would hide such values.
                 Arithmetic::Maximum => p.max(q) + 0.0 * p + 0.0 * q,
                 Arithmetic::Minimum => p.min(q) + 0.0 * p + 0.0 * q,
+                Arithmetic::RoundedSum { .. } => arithmetic.apply(p.into(), q.into()) as f32,
             };
         }
     };

@@ -308,18 +308,6 @@ impl Moves<3> {
         }
         (row == first).then_some([(factor, steps[0]), (summand, steps[1])])
     }
-
-    /// Returns the index of the factor and of the summand, if all rows have the same ones. `None`
-    /// unless the step has `count` elements, which begin and end with `rows`.
-    pub(super) fn uniform(&self, rows: &Range<usize>, count: usize) -> Option<[usize; 2]> {
-        let [all] = &self.pieces[..] else {
-            return None;
-        };
-        let alike = all.loops.iter().all(|l| l.steps[1..] == [0, 0]);
-        let covers = all.first[0] == rows.start && all.ends()[0] == rows.end;
-        let [_, factor, summand] = all.first;
-        (alike && covers && self.len() == count).then_some([factor, summand])
-    }
 }
 
 impl<const N: usize> Moves<N> {

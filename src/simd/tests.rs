@@ -11,7 +11,7 @@ use crate::ir::graph::Shape;
 use crate::ir::half;
 use crate::ir::layout::Layout;
 use crate::ir::network::Activation;
-use crate::ir::op::{Arithmetic, Border, Math, Window};
+use crate::ir::op::{Arithmetic, Border, Float, Math, Window};
 use crate::ir::plan::{NAN_CLASS, SLOTS};
 use crate::ir::product::{Product, Strides};
 use crate::ir::scale;
@@ -891,11 +891,21 @@ fn windows_add_in_order() {
 #[test]
 fn values_are_combined_one_by_one() {
     for kernels in Kernels::all() {
-        for (count, arithmetic) in (0..12).flat_map(|n| Arithmetic::ALL.map(|a| (n, a))) {
+        let sum = Arithmetic::RoundedSum {
+            a: Float::new(0.75),
+            b: Float::new(-1.0 / 1024.0),
+        };
+        let all = Arithmetic::ALL.into_iter().chain([sum]);
+        for (count, arithmetic) in (0..12).flat_map(|n| all.clone().map(move |a| (n, a))) {
             let (count, mut seed) = (count * kernels.lanes, 5);
             let mut a: Vec<f32> = (0..count + 1).map(|_| random(&mut seed)).collect();
-            let b: Vec<f32> = (0..count + 1).map(|_| random(&mut seed) + 0.75).collect();
-            let specials = [f32::NAN, f32::INFINITY, f32::MAX, f32::MIN];
+            let mut b: Vec<f32> = (0..count + 1).map(|_| random(&mut seed) + 0.75).collect();
+            let mut specials = &[f32::NAN, f32::INFINITY, f32::MAX, f32::MIN][..];
+            if arithmetic.rounds() {
+                let values = a.iter_mut().chain(&mut b);
+                values.for_each(|x| *x = (*x * 128.0).round());
+                specials = &specials[..1];
+            }
             let last = count.saturating_sub(specials.len());
             a[last..count].copy_from_slice(&specials[..count - last]);
             let expected: Vec<f32> = (a.iter().zip(&b))
@@ -906,6 +916,9 @@ fn values_are_combined_one_by_one() {
                     Arithmetic::Divide => a / b,
                     Arithmetic::Maximum => a.max(*b) + 0.0 * a + 0.0 * b,
                     Arithmetic::Minimum => a.min(*b) + 0.0 * a + 0.0 * b,
+                    Arithmetic::RoundedSum { .. } => {
+                        arithmetic.apply((*a).into(), (*b).into()) as f32
+                    }
                 })
                 .collect();
             let rest = a[count];

@@ -7,13 +7,12 @@ use super::check::BufferRows;
 use super::dense::Dense;
 use super::images;
 use super::micro::{
-    Bounds, Kernels, ROOM, Rescale, SumNumbers, SumPart, WholeKernels, WholeWeights, WholeWindows,
+    Bounds, Kernels, ROOM, Rescale, SumNumbers, WholeKernels, WholeWeights, WholeWindows,
 };
 use super::steps::{Action, Finish, HostStep, Place};
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
 use crate::ir::op::{Arithmetic, Window};
-use crate::ir::view::Image;
 use std::ops::Range;
 
 #[cfg(test)]
@@ -35,7 +34,11 @@ const MOST_BIAS: f32 = (1 << 30) as f32;
 /// Adds scalings to the layers before them, and gives layers of whole numbers their kernels.
 /// Networks of floats have no step that rounds, and stay as they are.
 pub(super) fn prepare(steps: &mut [HostStep], rows: BufferRows<'_>, floats: &Kernels) {
-    let rounds = |s: &HostStep| matches!(&s.action, Action::Scale { finish, .. } if finish.rounds);
+    let rounds = |s: &HostStep| match &s.action {
+        Action::Scale { finish, .. } => finish.rounds,
+        Action::Combine { arithmetic, .. } => arithmetic.rounds(),
+        _ => false,
+    };
     if !steps.iter().any(rounds) {
         return;
     }
@@ -46,9 +49,8 @@ pub(super) fn prepare(steps: &mut [HostStep], rows: BufferRows<'_>, floats: &Ker
     let fits = |k: &WholeKernels| floats.lanes % k.lanes == 0;
     let kernels: Vec<WholeKernels> = WholeKernels::all().filter(fits).collect();
     let mut contents = Contents::default();
-    for i in 0..steps.len() {
-        sum(steps, i, &contents, rows);
-        let step = &mut steps[i];
+    for step in steps {
+        sum(step);
         let read = contents.of(step.from);
         let (dense, window) = match &mut step.action {
             Action::Affine(dense) => (dense, Window::of((1, 1))),
@@ -90,185 +92,31 @@ fn join(steps: &mut [HostStep], i: usize, rows: BufferRows<'_>) {
     steps[i].action = Action::Activate(Activation::None);
 }
 
-/// Makes one step of the sum of two values that ends with the scaling in step `i`. The steps before
-/// add up the products of the lower and of the upper digits of two factors. They then do nothing.
-fn sum(steps: &mut [HostStep], i: usize, contents: &Contents, rows: BufferRows<'_>) {
-    let to = steps[i].to;
-    let Some(found) = Summation::of(steps, i) else {
-        return;
-    };
-    // Sums of whole numbers are the same in any order.
-    let whole = found.operands.iter().all(|&p| contents.of(p).is_some());
-    if !whole || found.rows.end > rows.of(to) {
-        return;
-    }
-    for step in found.steps {
-        steps[step].from = to;
-        steps[step].to = to;
-        steps[step].action = Action::Activate(Activation::None);
-    }
-    let [from, other] = found.operands;
-    steps[i].from = from;
-    steps[i].action = Action::Sum {
+/// Gives a rounded sum of two values that are laid out alike the step for it. The others stay as
+/// they are.
+fn sum(step: &mut HostStep) {
+    let &mut Action::Combine {
+        arithmetic: Arithmetic::RoundedSum { a, b },
         other,
-        numbers: found.numbers,
-        first: found.rows.start,
-        count: found.rows.len(),
-    };
-}
-
-/// A sum of two values of whole numbers that one step can compute.
-struct Summation {
-    /// Its steps without the last one.
-    steps: [usize; 7],
-    operands: [Place; 2],
-    numbers: SumNumbers,
-    /// The rows of the sum, with the padding of pixels.
-    rows: Range<usize>,
-}
-
-impl Summation {
-    /// `None` if step `i` does not end such a sum.
-    fn of(steps: &[HostStep], i: usize) -> Option<Summation> {
-        let Action::Scale { finish, .. } = &steps[i].action else {
-            return None;
-        };
-        let bounds = Bounds::of(finish.activation).filter(|_| finish.rounds)?;
-        let all = Added::by(steps, steps[i].from, false)?;
-        let image = all.image;
-        let [factor, summand] = uniform(&steps[i], image)?;
-        let [one, other] = all.operands;
-        let (lower, upper) = scaled_sum(steps, one, image, true)
-            .zip(scaled_sum(steps, other, image, false))
-            .or_else(|| {
-                let lower = scaled_sum(steps, other, image, true)?;
-                Some((lower, scaled_sum(steps, one, image, false)?))
-            })?;
-        let [x, y] = lower.operands;
-        let mut upper_part = upper.part;
-        match upper.operands {
-            same if same == [x, y] => {}
-            crossed if crossed == [y, x] => upper_part.factors.reverse(),
-            _ => return None,
-        }
-        let numbers = SumNumbers {
-            lower: lower.part,
-            upper: upper_part,
-            factor,
-            summand,
-            bounds,
-        };
-        let (place, shape) = image;
-        let rows = place.first..place.first + place.line * shape.h;
-        let fits = ![x, y].contains(&steps[i].to) && rows.start % LINE == 0;
-        let ([a, b, c], [d, e, f]) = (lower.steps, upper.steps);
-        // The last step reads the operands. No step may write one after its first scaling, as an
-        // activation in place does.
-        let kept = |operand: Place, scalings: [usize; 4]| {
-            let first = (scalings.into_iter()).filter(|&s| steps[s].from == operand);
-            let first = first.min().unwrap_or(0);
-            steps[first..i].iter().all(|s| s.to != operand)
-        };
-        let kept = kept(x, [b, c, e, f]) && kept(y, [b, c, e, f]);
-        // The padding of pixels is usually 0, and then stays 0.
-        let right = fits && kept && numbers.are_exact() && numbers.of_zeros() == 0.0;
-        right.then_some(Summation {
-            steps: [all.step, a, b, c, d, e, f],
-            operands: [x, y],
-            numbers,
-            rows,
-        })
-    }
-}
-
-/// A sum of two scaled values.
-struct ScaledSum {
-    steps: [usize; 3],
-    operands: [Place; 2],
-    part: SumPart,
-}
-
-/// Returns the sum of two scaled values in a buffer, rounded or not. `None` if the buffer has
-/// something else.
-fn scaled_sum(
-    steps: &[HostStep],
-    place: Place,
-    image: (Image, Shape),
-    rounded: bool,
-) -> Option<ScaledSum> {
-    let both = Added::by(steps, place, rounded).filter(|b| b.image == image)?;
-    let scaled = |place: Place| {
-        let step = writer(steps, place)?;
-        Some((step, uniform(&steps[step], image)?))
-    };
-    let [(x, [a, c]), (y, [b, d])] = [scaled(both.operands[0])?, scaled(both.operands[1])?];
-    let plain = [x, y].map(|i| match &steps[i].action {
-        Action::Scale { finish, .. } => finish.activations().next().is_none(),
-        _ => false,
-    });
-    (plain == [true, true]).then_some(ScaledSum {
-        steps: [both.step, x, y],
-        operands: [steps[x].from, steps[y].from],
-        part: SumPart {
-            factors: [a, b],
-            summand: c + d,
-        },
-    })
-}
-
-/// A step that adds two values of one layout element by element.
-struct Added {
-    step: usize,
-    operands: [Place; 2],
-    image: (Image, Shape),
-}
-
-impl Added {
-    /// Returns the step that writes the sum in a buffer, rounded or not.
-    fn by(steps: &[HostStep], place: Place, rounded: bool) -> Option<Added> {
-        let step = writer(steps, place)?;
-        let Action::Combine {
-            arithmetic: Arithmetic::Add,
-            other,
-            finish,
-            geometry,
-        } = &steps[step].action
-        else {
-            return None;
-        };
-        let ((second, _), image @ (output, to)) = (geometry.input, geometry.output);
-        let alike = second == output && output.line == to.w * output.pixel;
-        let plain = finish.rounds == rounded && finish.activation == Activation::None;
-        (alike && plain).then_some(Added {
-            step,
-            operands: [steps[step].from, *other],
-            image,
-        })
-    }
-}
-
-/// Returns the step that writes a buffer, if only one other step touches it.
-fn writer(steps: &[HostStep], place: Place) -> Option<usize> {
-    let touching = steps.iter().filter(|s| s.touches(place)).count();
-    let hidden = matches!(place, Place::Hidden(_)) && touching == 2;
-    steps.iter().position(|s| s.to == place).filter(|_| hidden)
-}
-
-/// Returns the factor and the summand of a scaling that has the same ones for all elements of an
-/// image.
-fn uniform(step: &HostStep, (image, shape): (Image, Shape)) -> Option<[f32; 2]> {
-    let Action::Scale {
-        factors,
-        biases: Some(summands),
-        moves,
-        ..
-    } = &step.action
+        finish,
+        geometry,
+    } = &mut step.action
     else {
-        return None;
+        return;
     };
-    let end = images::end(image, shape);
-    let [factor, summand] = moves.uniform(&(image.first..end), shape.c * shape.w * shape.h)?;
-    Some([factors[factor], summands[summand]])
+    let ((second, _), (output, to)) = (geometry.input, geometry.output);
+    // Padding becomes 0, and has to stay 0.
+    let keeps_zero = |b: &Bounds| (b.least..=b.largest).contains(&0.0);
+    let bounds = Bounds::of(finish.activation).filter(keeps_zero);
+    let dense = output.line == to.w * output.pixel && output.first % LINE == 0;
+    if let Some(bounds) = bounds.filter(|_| dense && second == output) {
+        step.action = Action::Sum {
+            other,
+            numbers: SumNumbers::of([a, b], bounds),
+            first: output.first,
+            count: output.line * to.h,
+        };
+    }
 }
 
 /// The rows that a layer writes.
@@ -487,11 +335,12 @@ impl Contents {
             &Action::Scale {
                 finish: Finish { rounds, activation },
                 ..
-            }
-            | &Action::Combine {
+            } => limited(rounds, activation),
+            &Action::Combine {
+                arithmetic,
                 finish: Finish { rounds, activation },
                 ..
-            } => limited(rounds, activation),
+            } => limited(rounds || arithmetic.rounds(), activation),
             Action::Sum { numbers, .. } => range(numbers.bounds),
             &Action::Gather { value, .. } => {
                 let filled = range(Bounds::both(value));

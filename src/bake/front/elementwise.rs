@@ -212,6 +212,13 @@ fn of_constant(
             let other = constant_like(b, name, x, c)?;
             combined(b, name, of, x, &other)
         }
+        Arithmetic::RoundedSum { .. } => {
+            let other = constant_like(b, name, x, c)?;
+            match first {
+                true => combined(b, name, of, &other, x),
+                false => combined(b, name, of, x, &other),
+            }
+        }
         Arithmetic::Add => {
             let (c, masks) = masked(c);
             let sum = with_constant(b, name, of, x, &c, first)?;

@@ -6,12 +6,11 @@
 //! lists the rules.
 
 use super::builder::Builder;
-use super::constant::ConstantTensor;
 use super::elementwise::{self, Factor, Operand, math};
 use super::operations::clip;
 use super::resample::{self, Tap, Taps};
 use super::value::Live;
-use crate::ir::op::{Activation, Arithmetic, Math};
+use crate::ir::op::{Activation, Arithmetic, Float, Math};
 use std::collections::HashMap;
 
 /// The quantization of 8-bit integers: an integer q stands for (q − zero) · scale.
@@ -473,15 +472,9 @@ pub(super) fn adds(ratios: [f32; 2]) -> bool {
     least >= 1.0 / 1024.0 && largest < 256.0
 }
 
-/// The number of binary digits in the lower part of a [`sum`]'s multipliers.
-const LOWER: u32 = 11;
-
 /// Adds two tensors of whole numbers in fixed point. Each ratio is rounded to a multiple of 2⁻ⁿ,
 /// where n is chosen so that the larger ratio has 21 binary digits. The sum is rounded to the
 /// nearest, halves upwards.
-///
-/// A multiplier times a whole number has more binary digits than a float. So each multiplier is
-/// split into an upper and a lower part, and the parts are summed apart.
 pub(super) fn sum(
     b: &mut Builder,
     name: &str,
@@ -490,34 +483,114 @@ pub(super) fn sum(
 ) -> Result<Live, String> {
     let largest = summands.iter().map(|s| s.ratio.abs()).fold(0.0, f32::max);
     let exponent = libm::frexp(largest.into()).1 - 1;
-    let shift = 20 - exponent;
-    let places = f64::from(1u32 << LOWER);
-    let [x, y] = summands.map(|s| {
-        let multiplier = libm::rint(f64::from(s.ratio) * libm::exp2(shift.into()));
-        let upper = libm::floor(multiplier / places);
-        (s.numbers, upper, multiplier / places - upper)
+    let unit = libm::exp2(f64::from(exponent - 20));
+    let factors = summands.each_ref().map(|s| {
+        let rounded = libm::rint(f64::from(s.ratio) / unit) * unit;
+        Float::new(rounded as f32)
     });
-    let unit = 1.0 / places;
-    let mut part = |factors: [f64; 2], summand: f64| {
-        let mut scaled = |o: Operand<'_>, factor: f64, summand: f64| match o {
-            Operand::Live(live) => b.scale(name, live, &[factor], &[summand]).map(Factor::Live),
-            Operand::Constant(c) => {
-                let numbers = c.numbers()?.into_iter().map(|v| v * factor + summand);
-                let scaled = ConstantTensor::floats(c.dims.clone(), numbers.collect());
-                Ok(Factor::Constant(scaled))
-            }
-        };
-        let (x, y) = (
-            scaled(x.0, factors[0], summand)?,
-            scaled(y.0, factors[1], 0.0)?,
-        );
-        elementwise::arithmetic(b, name, Arithmetic::Add, x.operand(), y.operand())
+    let of = Arithmetic::RoundedSum {
+        a: factors[0],
+        b: factors[1],
     };
-    let lower = part([x.2, y.2], down(unit))?;
-    let upper = part([x.1, y.1], libm::exp2(f64::from(shift - 1 - LOWER as i32)))?;
-    let carried = math(b, name, &lower, Math::Round)?;
-    let (upper, carried) = (Operand::Live(&upper), Operand::Live(&carried));
-    let all = elementwise::arithmetic(b, name, Arithmetic::Add, upper, carried)?;
-    let factor = libm::exp2(f64::from(LOWER as i32 - shift));
-    rounded(b, name, &all, &[factor], down(factor), limits)
+    let [x, y] = summands.map(|s| s.numbers);
+    let sum = elementwise::arithmetic(b, name, of, x, y)?;
+    limited(b, name, &sum, limits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::constant::{ConstantTensor, Element};
+    use super::*;
+    use crate::ir::graph::{Shape, Value};
+    use crate::ir::op::Op;
+
+    /// The operands of a sum, beside the tensor x of three rows with two numbers each.
+    #[derive(Clone, Copy, Debug)]
+    enum Other {
+        /// 5 − x
+        Computed,
+        /// 5 − x of the last two numbers, for each row
+        Row,
+        Constant,
+    }
+
+    /// Returns the sum of x and of the other operand, which is the first one if `exchanged`. Also
+    /// returns the sum by XNNPACK's rule, in 64-bit integers.
+    fn sums(ratios: [f32; 2], other: Other, exchanged: bool) -> [Vec<f64>; 2] {
+        let numbers = [-128.0, 127.0, 3.0, -77.0, 0.0, 1.0];
+        let input = Value {
+            name: "x".into(),
+            shape: Shape::vector(6),
+        };
+        let (mut b, _) = Builder::new(vec![input], None).unwrap();
+        let x = Live::new(0, vec![3, 2], Element::F32);
+        let flat = Live::new(0, vec![6], Element::F32);
+        let last = b.select("row", &flat, &[4, 5]).unwrap();
+        let from = match other {
+            Other::Row => last.with_dims(vec![1, 2]),
+            _ => x.clone(),
+        };
+        let computed = b.scale("y", &from, &[-1.0], &[5.0]).unwrap();
+        let constants: Vec<f64> = (0..6).map(|i| f64::from(i * 17 - 40)).collect();
+        let constant = ConstantTensor::floats(vec![3, 2], constants.clone());
+        let second = match other {
+            Other::Constant => Operand::Constant(&constant),
+            _ => Operand::Live(&computed),
+        };
+        let mut operands = [Operand::Live(&x), second];
+        let y = |i: usize| match other {
+            Other::Computed => 5.0 - numbers[i],
+            Other::Row => 5.0 - numbers[4 + i % 2],
+            Other::Constant => constants[i],
+        };
+        let mut values: Vec<[f64; 2]> = (0..6).map(|i| [numbers[i], y(i)]).collect();
+        if exchanged {
+            operands.reverse();
+            values.iter_mut().for_each(|pair| pair.reverse());
+        }
+        let summands = [0, 1].map(|i| Summand {
+            numbers: operands[i],
+            ratio: ratios[i],
+        });
+        let limits = Limits { low: -90, high: 70 };
+        let all = sum(&mut b, "sum", summands, limits).unwrap();
+        let mut graph = b.draft.graph.clone();
+        let added = |n: &&crate::ir::graph::Node| n.op.name() == "rounded_sum";
+        assert_eq!(graph.nodes.iter().filter(added).count(), 1);
+        let combines = |n: &&crate::ir::graph::Node| matches!(n.op, Op::Combine(_));
+        assert_eq!(graph.nodes.iter().filter(combines).count(), 1);
+        graph.outputs = vec![all.value].into();
+        let found = graph.evaluate(&b.draft.rounded(), numbers.to_vec(), |_, _| ());
+        let largest = ratios[0].abs().max(ratios[1].abs());
+        let shift = 20 - largest.log2().floor() as i32;
+        let multiplier = |r: f32| (f64::from(r) * 2f64.powi(shift)).round_ties_even() as i64;
+        let rule = |[x, y]: &[f64; 2]| {
+            let products = *x as i64 * multiplier(ratios[0]) + *y as i64 * multiplier(ratios[1]);
+            let rounded = (products + (1 << (shift - 1))) >> shift;
+            rounded.clamp(-90, 70) as f64
+        };
+        let expected = values.iter().map(rule).collect();
+        [found[all.value].clone(), expected]
+    }
+
+    /// A sum is one operation, whatever its operands. Ratios just below a power of two are rounded
+    /// to it.
+    #[test]
+    fn sums_follow_the_rule_of_xnnpack() {
+        for ratios in [
+            [0.5, 0.5],
+            [1.5, -0.75],
+            [0.123_456_79, 0.876_543_2],
+            [1.999_999_9, 1.000_000_1],
+            [255.999_98, 1.0 / 1024.0],
+            [1.0 / 1024.0, 1.0 / 1000.0],
+        ] {
+            for other in [Other::Computed, Other::Row, Other::Constant] {
+                for exchanged in [false, true] {
+                    let [found, expected] = sums(ratios, other, exchanged);
+                    assert_eq!(found, expected, "{ratios:?} {other:?} {exchanged}");
+                }
+            }
+        }
+    }
 }

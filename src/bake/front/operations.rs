@@ -160,7 +160,8 @@ pub(super) fn combined(
             b.shaped(name, y.value, whole)?,
             b.shaped(name, x.value, part)?,
         );
-        let value = b.push(name, Op::Combine(arithmetic), &[yv, xv], Vec::new())?;
+        let exchanged = Op::Combine(arithmetic.exchanged());
+        let value = b.push(name, exchanged, &[yv, xv], Vec::new())?;
         return match arithmetic {
             Arithmetic::Subtract => b.scale(name, &live(value, y), &[-1.0], &[0.0]),
             _ => Ok(live(value, y)),

@@ -2,7 +2,8 @@
 
 use crate::ir::layout::{Chunk, Layout, Order};
 use crate::ir::network::Precision;
-use crate::ir::op::{Activation, Math};
+use crate::ir::op::{Activation, Float, Math};
+use crate::ir::options::Function;
 use crate::ir::plan::{Arg, Constant, EngineKind, Plan, Step};
 use crate::registry::{Kernel, LeadingArgument, Library, Operation, Parameter};
 
@@ -154,6 +155,8 @@ impl DecodedMap {
 pub(super) struct DecodedArguments {
     sizes: Vec<(LeadingArgument, usize)>,
     params: [f32; 2],
+    /// The factors of both operands of a rounded sum.
+    factors: [f32; 2],
     /// The number that a gather kernel writes to rows without a source.
     pub(super) value: f64,
     /// The map of a gather kernel, or the maps of the factors and summands of a scale kernel.
@@ -187,6 +190,7 @@ impl DecodedArguments {
                     all.product = Some(p.words().map(|w| w as usize));
                 }
                 (LeadingArgument::Params, Some(&Arg::Pair((x, y)))) => all.params = [x, y],
+                (LeadingArgument::Factors, Some(&Arg::Pair((x, y)))) => all.factors = [x, y],
                 (LeadingArgument::Value, Some(&Arg::Scalar(x))) => all.value = x.into(),
                 (size, Some(&Arg::Size(n))) if size.is_size() => all.sizes.push((size, n as usize)),
                 (_, found) => {
@@ -409,6 +413,14 @@ impl<'p> Call<'p> {
             Operation::Sigmoid => Activation::Sigmoid,
             Operation::Relu => Activation::Relu,
             _ => self.step.activation.with(self.leading.params),
+        }
+    }
+
+    /// Returns the factors of both operands of a rounded sum.
+    pub(super) fn factors(&self) -> [Float; 2] {
+        match self.step.options.function {
+            Function::Combine(arithmetic) if self.host => arithmetic.factors(),
+            _ => self.leading.factors.map(Float::new),
         }
     }
 

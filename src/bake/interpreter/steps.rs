@@ -1253,8 +1253,11 @@ impl<'p> Machine<'p> {
 
     fn combine(&mut self, call: &Call<'_>) -> Result<(), String> {
         let kind = call.number("COMBINE")?.unwrap_or(0);
+        let [a, b] = call.factors();
         let kind = Arithmetic::ALL
-            .get(kind)
+            .into_iter()
+            .chain([Arithmetic::RoundedSum { a, b }])
+            .nth(kind)
             .ok_or_else(|| format!("-DCOMBINE={kind}"))?;
         let (a, b) = (
             self.read(call, "b", call.size(LeadingArgument::Depth))?,

@@ -56,15 +56,15 @@ fn exact(network: &Network) -> Vec<bool> {
             _ => false,
         };
         let layer = matches!(node.op, Op::Affine | Op::Convolution { .. });
+        let sum = matches!(node.op, Op::Combine(arithmetic) if arithmetic.rounds());
         // A scaling counts as exact, because its summand is 0. All engines round the product to the
         // same float.
         exact[node.output] = match node.op {
             Op::Scale => all(&exact),
-            _ if layer => all(&whole),
+            _ if layer || sum => all(&whole),
             _ => moves && all(&exact),
         };
-        let rounds = node.op == Op::Activation(Activation::Math(Math::Round));
-        whole[node.output] = rounds || (moves && all(&whole));
+        whole[node.output] = node.op.rounds() || (moves && all(&whole));
     }
     exact
 }

@@ -26,7 +26,7 @@ use super::rounding::{self, ClassChanges, Columns};
 use super::{Mistakes, Names, Settings};
 use crate::ir::graph::{Role, Tensors};
 use crate::ir::network::{Kind, Network, Precision};
-use crate::ir::op::{Activation, Op};
+use crate::ir::op::Op;
 use crate::ir::scale;
 use crate::ops::evaluate::Computed;
 use crate::ops::random::Random;
@@ -214,8 +214,7 @@ impl Calibration<'_> {
     /// allows, the last layer, then the first layer, then both stay in floats.
     fn quantized(&self, request: &Request) -> Result<Made, String> {
         let graph = &self.of.draft.graph;
-        let rounds = |op: Op| matches!(op, Op::Activation(Activation::Math(f)) if f.rounds());
-        if let Some(node) = graph.nodes.iter().find(|n| rounds(n.op)) {
+        if let Some(node) = graph.nodes.iter().find(|n| n.op.rounds()) {
             let (quantize, arithmetic) = (request.names.quantize(), request.names.arithmetic());
             return Err(format!(
                 "only networks of floats are quantized, and {} rounds to integers; leave out \

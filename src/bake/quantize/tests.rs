@@ -6,7 +6,7 @@ use super::rewrite::rewrite;
 use super::*;
 use crate::bake::draft::Array;
 use crate::ir::graph::Shape;
-use crate::ir::op::{Arithmetic, Window};
+use crate::ir::op::{Activation, Arithmetic, Window};
 
 fn samples(numbers: &[f64]) -> Samples {
     let mut samples = Samples::default();

@@ -111,7 +111,10 @@ macro_rules! kernels {
             takes_lines: true,
             // SAFETY: the caller's promise is passed on.
             combine: |arithmetic, a, b, result, count| unsafe {
-                combine(arithmetic as u32, a, b, result, count)
+                if arithmetic.rounds() {
+                    return super::image::combine::<super::Lanes4>(arithmetic, a, b, result, count);
+                }
+                combine(arithmetic.code(), a, b, result, count)
             },
             scale: super::image::scale::<super::Lanes4>,
             sum: super::image::sum::<super::Lanes4>,

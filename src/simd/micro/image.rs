@@ -3,7 +3,7 @@
 
 use super::Bounds;
 use super::vector::Vector;
-use crate::ir::op::Arithmetic;
+use crate::ir::op::{Arithmetic, Float};
 use std::ops::Range;
 
 /// The operation on each window of a line. `neon.c` numbers the operations in the same order.
@@ -388,6 +388,9 @@ pub(super) unsafe fn combine<V: Vector>(
                 Arithmetic::Divide => x.div(y),
                 Arithmetic::Maximum => x.max(y).fma(x, zero).fma(y, zero),
                 Arithmetic::Minimum => x.min(y).fma(x, zero).fma(y, zero),
+                Arithmetic::RoundedSum { a, b } => {
+                    rounded_sum(x, y, &SumNumbers::of([a, b], Bounds::NONE))
+                }
             };
             value.store(result.add(i));
         }
@@ -420,29 +423,28 @@ pub(crate) struct SumNumbers {
 }
 
 impl SumNumbers {
-    /// True if all sums are exact for whole numbers of 8 bits: the lower factors have at most 12
-    /// binary digits behind the point, the upper ones at most 12 before it, and `factor` is a power
-    /// of two.
-    pub(crate) fn are_exact(&self) -> bool {
-        const DIGITS: f32 = (1 << 12) as f32;
-        let multiple = |x: f32, unit: f32| (x / unit).fract() == 0.0;
-        let [lower, upper] = [&self.lower, &self.upper].map(|p| {
-            let [a, b] = p.factors;
-            [a, b, p.summand]
-        });
-        let fractions = (lower.iter()).all(|&x| x.abs() <= 1.0 && multiple(x, 0.5 / DIGITS));
-        let wholes = upper[..2]
-            .iter()
-            .all(|&x| x.abs() <= DIGITS && multiple(x, 1.0));
-        let power = self.factor.is_normal() && self.factor.to_bits() & 0x7f_ffff == 0;
-        fractions && wholes && multiple(upper[2], 1.0) && power
-    }
-
-    /// The result for two zeros.
-    pub(crate) fn of_zeros(&self) -> f32 {
-        let all = self.lower.summand.round_ties_even() + self.upper.summand;
-        let value = all.mul_add(self.factor, self.summand).round_ties_even();
-        value.max(self.bounds.least).min(self.bounds.largest)
+    /// Returns the numbers of a sum with two factors ([`Arithmetic::RoundedSum`]), which is then
+    /// clamped. All sums of small whole numbers are exact.
+    pub(crate) fn of(factors: [Float; 2], bounds: Bounds) -> SumNumbers {
+        // As in the OpenCL kernel, the upper part has the first ten digits of the larger factor.
+        // The lower part has the other twelve, and is rounded down.
+        let factors = factors.map(Float::get);
+        let largest = factors[0].abs().max(factors[1].abs());
+        let factor = libm::exp2f((libm::ilogbf(largest) - 9) as f32);
+        let upper = factors.map(|f| libm::rintf(f / factor));
+        SumNumbers {
+            lower: SumPart {
+                factors: [0, 1].map(|i| factors[i] / factor - upper[i]),
+                summand: 0.5 / 4096.0 - 0.5,
+            },
+            upper: SumPart {
+                factors: upper,
+                summand: 0.0,
+            },
+            factor,
+            summand: factor / 2.0,
+            bounds,
+        }
     }
 }
 
@@ -457,25 +459,36 @@ pub(crate) struct SumPart {
 /// SAFETY: the sum is sound, and the CPU has V's instruction set.
 #[inline(always)]
 pub(super) unsafe fn sum<V: Vector>(s: &WholeSum) {
-    let numbers = &s.numbers;
-    // SAFETY: the caller's promise.
-    unsafe {
-        let splat = |p: &SumPart| [p.factors[0], p.factors[1], p.summand].map(|n| V::splat(n));
-        let (lower, upper) = (splat(&numbers.lower), splat(&numbers.upper));
-        let (factor, summand) = (V::splat(numbers.factor), V::splat(numbers.summand));
-        let (least, largest) = (
-            V::splat(numbers.bounds.least),
-            V::splat(numbers.bounds.largest),
-        );
-        let (zero, one) = (V::splat(0.0), V::splat(1.0));
-        for i in (0..s.count).step_by(V::LANES) {
+    let numbers = s.numbers;
+    for i in (0..s.count).step_by(V::LANES) {
+        // SAFETY: the caller's promise.
+        unsafe {
             let (x, y) = (V::load(s.x.add(i)), V::load(s.y.add(i)));
-            let part = |[a, b, c]: [V; 3]| c.fma(x, a).fma(y, b);
-            let all = part(upper).fma(part(lower).round(), one);
-            let value = summand.fma(all, factor);
-            let clamped = largest.min(least.max(value.round()));
-            clamped.fma(value, zero).store(s.result.add(i));
+            rounded_sum(x, y, &numbers).store(s.result.add(i));
         }
+    }
+}
+
+/// Computes a vector of results.
+///
+/// SAFETY: the CPU has V's instruction set.
+#[inline(always)]
+unsafe fn rounded_sum<V: Vector>(x: V, y: V, numbers: &SumNumbers) -> V {
+    // SAFETY: the caller's promise. A closure would be a call in the loop, as it has not V's
+    // instruction set.
+    unsafe {
+        let SumNumbers { lower, upper, .. } = numbers;
+        let units = V::splat(lower.summand)
+            .fma(x, V::splat(lower.factors[0]))
+            .fma(y, V::splat(lower.factors[1]));
+        let all = V::splat(upper.summand)
+            .fma(x, V::splat(upper.factors[0]))
+            .fma(y, V::splat(upper.factors[1]))
+            .fma(units.round(), V::splat(1.0));
+        let value = V::splat(numbers.summand).fma(all, V::splat(numbers.factor));
+        let least = V::splat(numbers.bounds.least);
+        let clamped = V::splat(numbers.bounds.largest).min(least.max(value.round()));
+        clamped.fma(value, V::splat(0.0))
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) mod winograd;
 mod x86;
 
 pub(crate) use image::WindowOp;
-pub(super) use image::{Line, Scaling, SumNumbers, SumPart, WholeSum, together};
+pub(super) use image::{Line, Scaling, SumNumbers, WholeSum, together};
 #[cfg(feature = "lab")]
 pub(super) use kernel::INDEPENDENT;
 pub(super) use kernel::{Runs, Subproblem};
