@@ -221,10 +221,7 @@ fn with_rule(
         }
         // LiteRT takes no other quantization of the result.
         ("SOFTMAX", Some(of)) if to.scale == 1.0 / 256.0 && to.zero == to.low => {
-            let factor = Float::new(of.scale * ops::beta(node)?);
-            let whole = SoftmaxOf::Integers(factor);
-            let probabilities = ops::softmax_of(b, &node.name, node.live(0)?, whole)?;
-            Ok(Some(vec![TfliteValue::Live(probabilities)]))
+            Ok(Some(vec![TfliteValue::Live(softmax(b, node, of)?)]))
         }
         (op, _) if listed(COPIES, op) => match whole_operands(node, Some(to))? {
             Some(inputs) => {
@@ -358,6 +355,11 @@ fn sum(
     let limits = to.limits().and(activation(node.options.byte(0)?, to)?);
     let live = integers::sum(b, &node.name, summands, limits)?;
     Ok(vec![TfliteValue::Live(sides.turned(live))])
+}
+
+fn softmax(b: &mut Builder, node: &OperatorNode<'_>, of: Steps) -> Result<Turned, String> {
+    let factor = Float::new(of.scale * ops::beta(node)?);
+    ops::softmax_of(b, &node.name, node.live(0)?, SoftmaxOf::Integers(factor))
 }
 
 fn average_pool(b: &mut Builder, node: &OperatorNode<'_>, to: Steps) -> Result<Turned, String> {
