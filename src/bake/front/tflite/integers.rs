@@ -7,12 +7,11 @@ use super::tensor::TfliteTensor;
 use super::{OperatorNode, TfliteValue, Turned, values};
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::ConstantTensor;
-use crate::bake::front::elementwise::math;
 use crate::bake::front::integers::{self, Function, Limits, Steps, Summand};
 use crate::bake::front::listed;
 use crate::bake::front::operations;
 use crate::bake::front::value::Live;
-use crate::ir::op::{Float, Math, Pool, SoftmaxOf};
+use crate::ir::op::{Float, Pool, SoftmaxOf};
 use std::rc::Rc;
 
 /// The last step of an operator on integers: it scales, rounds and limits the result.
@@ -166,7 +165,8 @@ fn with_rule(
     to: Steps,
 ) -> Result<Option<Vec<TfliteValue>>, String> {
     let of = node.steps(0);
-    let one = |x: &Turned, live: Live| Ok(Some(vec![TfliteValue::Live(x.with(live))]));
+    let turned = |x: Turned| Ok(Some(vec![TfliteValue::Live(x)]));
+    let one = |x: &Turned, live: Live| turned(x.with(live));
     match (node.op, of) {
         ("QUANTIZE", None) => {
             let x = node.live(0)?;
@@ -201,14 +201,10 @@ fn with_rule(
             }
             _ => Ok(None),
         },
-        ("AVERAGE_POOL_2D", Some(of)) if of == to => {
-            let pooled = average_pool(b, node, to)?;
-            Ok(Some(vec![TfliteValue::Live(pooled)]))
-        }
+        ("AVERAGE_POOL_2D", Some(of)) if of == to => turned(average_pool(b, node, to)?),
         ("MEAN" | "SUM", Some(of)) => reduced(b, node, of, to).map(Some),
         ("RESIZE_BILINEAR", Some(of)) if of == to => {
-            let resized = values::resized_whole(b, node, to.limits())?;
-            Ok(Some(vec![TfliteValue::Live(resized)]))
+            turned(values::resized_whole(b, node, to.limits())?)
         }
         ("LOGISTIC" | "TANH" | "HARD_SWISH", Some(of)) => {
             let (x, activation) = (node.live(0)?, ops::activation(node)?);
@@ -221,7 +217,7 @@ fn with_rule(
         }
         // LiteRT takes no other quantization of the result.
         ("SOFTMAX", Some(of)) if to.scale == 1.0 / 256.0 && to.zero == to.low => {
-            Ok(Some(vec![TfliteValue::Live(softmax(b, node, of)?)]))
+            turned(softmax(b, node, of)?)
         }
         (op, _) if listed(COPIES, op) => match whole_operands(node, Some(to))? {
             Some(inputs) => {
