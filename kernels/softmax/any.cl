@@ -40,7 +40,9 @@ kernel void softmax_any(uint l, uint w, uint h, uint16 geometry,
             // Gives NaN if x has overflowed.
             const float lost = 0.0f * x;
 #ifdef FACTOR
-            x = min(255.0f, floor(256.0f * (EXPONENTIAL(x - most) * (1.0f / sum)) + 0.5f)) + lost;
+            x = floor(256.0f * (EXPONENTIAL(x - most) * (1.0f / sum)) + 0.5f);
+            // `min` may make 255 of NaN.
+            x = (x > 255.0f ? 255.0f : x) + lost;
 #elif LOGARITHM
             x = x - most - log(sum) + lost;
 #else

@@ -119,8 +119,10 @@ pub(crate) fn integer_softmax(values: &[f64], factor: f32) -> Vec<f64> {
     let exponential = |v: &f64| libm::exp((factor * (v - most) as f32).into()) as f32;
     let all: Vec<f32> = values.iter().map(exponential).collect();
     let reciprocal = 1.0 / all.iter().fold(0.0, |sum: f32, e| sum + e);
-    let rounded = |e: &f32| (256.0 * (e * reciprocal) + 0.5).floor().min(255.0);
-    all.iter().map(|e| rounded(e).into()).collect()
+    let rounded = |e: &f32| (256.0 * (e * reciprocal) + 0.5).floor();
+    // `min` would make 255 of NaN, and so hide an overflow.
+    let limited = |x: f32| if x > 255.0 { 255.0 } else { x };
+    all.iter().map(|e| limited(rounded(e)).into()).collect()
 }
 
 pub(super) fn softmax(values: &[f64], shape: Shape, of: SoftmaxOf) -> Vec<f64> {

@@ -1013,9 +1013,11 @@ fn integer_softmax(values: &[f32], most: f32, factor: f32, to: &mut [f32]) {
     }
     let reciprocal = 1.0 / sum;
     for (to, v) in to.iter_mut().zip(values) {
-        let value = (256.0 * (*to * reciprocal) + 0.5).floor().min(255.0);
-        // If v is infinite because of an overflow, adding 0 · v makes the result NaN.
-        *to = value + 0.0 * v;
+        let value = (256.0 * (*to * reciprocal) + 0.5).floor();
+        // `min` would make 255 of NaN. If v is infinite because of an overflow, adding 0 · v makes
+        // the result NaN.
+        let limited = if value > 255.0 { 255.0 } else { value };
+        *to = limited + 0.0 * v;
     }
 }
 
