@@ -311,6 +311,7 @@ impl Reading<'_> {
                 activation,
                 rescale: None,
                 geometry,
+                bytes: None,
             },
             from,
             to,
@@ -481,6 +482,7 @@ impl Reading<'_> {
                     activation,
                     rescale: None,
                     geometry,
+                    bytes: None,
                 }
             }
         };

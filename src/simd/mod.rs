@@ -8,6 +8,7 @@
 //! | `peak`     | the rate of multiply-adds of a core, measured                            |
 //! | `dense`    | weights, and products with them                                          |
 //! | `whole`    | models of 8-bit integers: scalings as part of layers, kernels for them   |
+//! | `bytes`    | whole numbers that stay bytes between steps                              |
 //! | `product`  | products of two computed values, with the kernels of dense steps         |
 //! | `steps`    | the steps of a network                                                   |
 //! | `bands`    | steps on images that a thread carries out together                       |
@@ -22,6 +23,7 @@
 
 mod bands;
 mod buffers;
+mod bytes;
 mod check;
 pub(crate) mod deferred;
 mod dense;

@@ -1,5 +1,6 @@
 //! Vectors and micro-kernels for x86-64: AVX2 with FMA, and AVX-512.
 
+use super::bytes::{self, ByteKernels, ByteSum, Bytes, ChannelWindows, Narrow};
 use super::image::{self, Line, Scaling, WholeSum};
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, inlined};
@@ -227,7 +228,8 @@ const PAIRS: WholeKernels = WholeKernels {
     lanes: Pairs::LANES,
     group: Pairs::GROUP,
     signed: Pairs::SIGNED,
-    affine: whole::affine::<Pairs, 6, 3, 2>,
+    affine: whole::affine::<Pairs, 6, 3, 2, 1>,
+    bytes: None,
 };
 
 dot!(
@@ -339,14 +341,19 @@ mod avx512 {
         _mm512_cvtepi32_ps
     );
 
-    /// Integer kernels for AVX-512 VNNI that multiply bytes and add four products to a sum. Their
-    /// tiles are those of the float kernels.
+    /// Integer kernels for AVX-512 VNNI that multiply bytes and add four products to a sum. A tile
+    /// has four vectors of rows, because most layers have a multiple of 64 channels.
     pub(super) const VNNI: WholeKernels = WholeKernels {
         name: "avx512vnni",
         lanes: Bytes512::LANES,
         group: Bytes512::GROUP,
         signed: Bytes512::SIGNED,
-        affine: whole::affine::<Bytes512, 8, 4, 3>,
+        affine: whole::affine::<Bytes512, 6, 2, 4, 2>,
+        bytes: Some(ByteKernels {
+            block: 4 * Bytes512::LANES,
+            channels: vnni_channels,
+            sum: vnni_sum,
+        }),
     };
 
     /// Integer kernels that multiply bytes, for CPUs with AVX-VNNI but without AVX-512.
@@ -355,7 +362,8 @@ mod avx512 {
         lanes: Bytes256::LANES,
         group: Bytes256::GROUP,
         signed: Bytes256::SIGNED,
-        affine: whole::affine::<Bytes256, 6, 3, 2>,
+        affine: whole::affine::<Bytes256, 6, 3, 2, 1>,
+        bytes: None,
     };
 
     dot!(
@@ -375,8 +383,79 @@ mod avx512 {
             _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(numbers));
             numbers
         },
-        |from, count| _mm512_maskz_loadu_ps((1 << count) - 1, from)
+        |from, count| _mm512_maskz_loadu_ps((1 << count) - 1, from),
+        bytes(bytes::store::<Bytes512, N>)
     );
+
+    compiled! { "avx512f,avx512bw,avx512vnni,avx2,fma":
+        vnni_channels = bytes::channels::<Bytes512>, (windows: &ChannelWindows<'_>);
+        vnni_sum = bytes::sum::<Bytes512>, (sum: &ByteSum);
+    }
+
+    // SAFETY of the bodies: the trait's promise.
+    impl Narrow for Bytes512 {
+        inlined! {
+            fn nearest(F32x16(floats): F32x16) { Bytes512(_mm512_cvtps_epi32(floats)) }
+            fn narrow([a, b, c, d]: [Self; 4], Bytes512(low): Self) {
+                {
+                    let first = _mm512_subs_epi16(_mm512_packs_epi32(a.0, b.0), low);
+                    let second = _mm512_subs_epi16(_mm512_packs_epi32(c.0, d.0), low);
+                    Bytes512(_mm512_packus_epi16(first, second))
+                }
+            }
+            fn in_order(self) {
+                {
+                    let places = _mm512_setr_epi32(
+                        0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
+                    );
+                    Bytes512(_mm512_permutexvar_epi32(places, self.0))
+                }
+            }
+            fn max_bytes(self, Bytes512(other): Self) { Bytes512(_mm512_max_epu8(self.0, other)) }
+            fn min_bytes(self, Bytes512(other): Self) { Bytes512(_mm512_min_epu8(self.0, other)) }
+            fn load_bytes(from: *const u8, count: usize) {
+                Bytes512(match count {
+                    64.. => _mm512_loadu_si512(from.cast()),
+                    _ => _mm512_maskz_loadu_epi8((1 << count) - 1, from.cast()),
+                })
+            }
+            fn load_numbers(from: *const u8, Bytes512(low): Self) {
+                {
+                    let numbers = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()));
+                    Bytes512(_mm512_add_epi32(numbers, low))
+                }
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn store_first(self, to: *mut u8, count: usize) {
+            // SAFETY: the trait's promise.
+            unsafe {
+                match count {
+                    64.. => _mm512_storeu_si512(to.cast(), self.0),
+                    32 => _mm256_storeu_si256(to.cast(), _mm512_castsi512_si256(self.0)),
+                    16 => _mm_storeu_si128(to.cast(), _mm512_castsi512_si128(self.0)),
+                    _ => _mm512_mask_storeu_epi8(to.cast(), (1 << count) - 1, self.0),
+                }
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn quads([Bytes512(a), Bytes512(b), Bytes512(c)]: [Self; 3]) -> [Self; 4] {
+            // SAFETY: the trait's promise.
+            unsafe {
+                let zero = _mm512_setzero_si512();
+                let (low, high) = (_mm512_unpacklo_epi8(a, b), _mm512_unpackhi_epi8(a, b));
+                let third = [_mm512_unpacklo_epi8(c, zero), _mm512_unpackhi_epi8(c, zero)];
+                [
+                    Bytes512(_mm512_unpacklo_epi16(low, third[0])),
+                    Bytes512(_mm512_unpackhi_epi16(low, third[0])),
+                    Bytes512(_mm512_unpacklo_epi16(high, third[1])),
+                    Bytes512(_mm512_unpackhi_epi16(high, third[1])),
+                ]
+            }
+        }
+    }
 
     dot!(
         Bytes256,
