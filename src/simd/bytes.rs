@@ -11,7 +11,9 @@
 
 use super::check::right;
 use super::dense::Dense;
-use super::micro::{Bytes, ChannelWeights, Rescale, WholeKernels, WindowOp, scales_to_numbers};
+use super::micro::{
+    Bytes, ChannelWeights, Rescale, SumIntegers, WholeKernels, WindowOp, scales_to_numbers,
+};
 use super::steps::{Action, HostStep, Place, SumBytes};
 use super::whole::{MOST_BIAS, is_whole, range};
 use crate::ir::view::Geometry;
@@ -58,19 +60,30 @@ pub(super) fn choose(steps: &mut [HostStep]) {
                     *bytes = weights;
                 }
             }
-            Action::Sum { bytes, .. } => {
+            Action::Sum { bytes, numbers, .. } => {
                 let kernel = kernels.bytes.map(|b| b.sum);
-                *bytes = read
-                    .zip(other)
-                    .zip(kernel)
-                    .map(|((a, b), kernel)| SumBytes {
-                        kernel,
-                        low: [a.low, b.low],
-                        result: written,
-                    });
+                let with = read.zip(other).zip(kernel).zip(SumIntegers::of(numbers));
+                *bytes = with.map(|(((x, y), kernel), integers)| SumBytes {
+                    kernel,
+                    integers: of_bytes(integers, [x, y]),
+                    result: written,
+                });
             }
             _ => {}
         }
+    }
+}
+
+/// Returns the integers of a sum for operands as they are stored.
+fn of_bytes(integers: SumIntegers, operands: [Bytes; 2]) -> SumIntegers {
+    let all = integers.multipliers.iter().zip(operands);
+    // Sums of 32 bits may wrap on the way. The result is right, because it has 32 bits.
+    let summand = all.fold(integers.summand, |sum, (m, operand)| {
+        sum.wrapping_add(m.wrapping_mul(i32::from(operand.low)))
+    });
+    SumIntegers {
+        summand,
+        ..integers
     }
 }
 
@@ -124,8 +137,8 @@ impl Chosen {
                         .and_then(|(a, b)| channels(&step.action, kernels, a, b));
                     (reads, writes) = (fits.is_some(), fits.is_some());
                 }
-                Action::Sum { .. } => {
-                    let both = from.is_some() && of_other.is_some();
+                Action::Sum { numbers, .. } => {
+                    let both = from.and(of_other).and(SumIntegers::of(numbers)).is_some();
                     (reads, writes) = (both, both);
                 }
                 _ => (reads, writes) = (false, true),
@@ -158,7 +171,7 @@ fn written(action: &Action, kernels: &WholeKernels) -> Option<Bytes> {
             rescale: Some(rescale),
             ..
         } => (Some(rescale), rescale.bounds),
-        Action::Sum { numbers, .. } if numbers.factor.abs() <= 1.0 => (None, numbers.bounds),
+        Action::Sum { numbers, .. } => (None, numbers.bounds),
         _ => return None,
     };
     let scales = |r: &Rescale| r.rounds && scales_to_numbers(r);
@@ -200,10 +213,9 @@ fn channels(
     if !right {
         return None;
     }
-    let beside = (window.stride.1, window.dilation.1) == (1, 1) && input.pixel == pixel;
-    let pixels = match beside && block % pixel == 0 {
-        true => block / pixel,
-        false => 1,
+    let pixels = match pixel {
+        16 | 32 => (block / pixel).max(1),
+        _ => 1,
     };
     let blocks = pixel.div_ceil(block);
     let count = blocks * block;
@@ -284,10 +296,8 @@ pub(super) fn check(steps: &[HostStep]) {
                 right(numbers == [count; 3] && weights.groups.len() == 3 * count);
                 right(geometry.window.size == (3, 3) && output.pixel % LANES == 0);
                 right(input.pixel >= output.pixel && weights.pixels > 0);
-                let beside = input.pixel == output.pixel
-                    && (geometry.window.stride.1, geometry.window.dilation.1) == (1, 1)
-                    && weights.pixels * output.pixel == weights.block;
-                right(weights.pixels == 1 || beside);
+                right(weights.pixels == 1 || weights.pixels * output.pixel == weights.block);
+                right(weights.pixels == 1 || [16, 32].contains(&output.pixel));
             }
             _ => {}
         }

@@ -786,11 +786,11 @@ impl TeamState {
             let sum = ByteSum {
                 x: x.cast::<u8>().wrapping_add(start),
                 y: y.cast::<u8>().wrapping_add(start),
-                low: bytes.low,
                 result: value_at(result, start, bytes.result.is_some()),
                 bytes: bytes.result,
                 count: rows.len().next_multiple_of(LINE),
-                numbers: *numbers,
+                integers: bytes.integers,
+                bounds: numbers.bounds,
             };
             // SAFETY: as below.
             return unsafe { (bytes.kernel)(&sum) };

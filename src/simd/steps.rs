@@ -4,7 +4,9 @@ use super::buffers::Floats;
 use super::dense::{Dense, Weights};
 use super::images;
 use super::micro::winograd;
-use super::micro::{ByteSum, Bytes, ChannelWeights, Kernels, Rescale, SumNumbers, WindowOp};
+use super::micro::{
+    ByteSum, Bytes, ChannelWeights, Kernels, Rescale, SumIntegers, SumNumbers, WindowOp,
+};
 use super::moves::{Moves, SHARED_ROWS};
 use super::product;
 use crate::error::Error;
@@ -96,8 +98,8 @@ impl Finish {
 /// How a sum of two values reads and writes bytes.
 pub(crate) struct SumBytes {
     pub(super) kernel: unsafe fn(&ByteSum),
-    /// The numbers whose byte is 0 in the two operands.
-    pub(super) low: [i16; 2],
+    /// The numbers of the sum, for bytes as they are stored.
+    pub(super) integers: SumIntegers,
     /// How the result is stored. `None` for floats.
     pub(super) result: Option<Bytes>,
 }

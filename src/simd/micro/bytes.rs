@@ -90,8 +90,16 @@ pub(super) trait Narrow: Dot {
     /// Interleaves three vectors of bytes and one of zeros. The four results are in the order that
     /// [`Narrow::narrow`] undoes.
     unsafe fn quads(three: [Self; 3]) -> [Self; 4];
-    /// Loads `LANES` bytes as 32-bit numbers, plus those in `low`.
-    unsafe fn load_numbers(from: *const u8, low: Self) -> Self;
+    /// Loads pixels of `pixel` bytes, which are 4 · `LANES` bytes together, `apart` bytes from each
+    /// other. A pixel has 16 or 32 bytes.
+    unsafe fn load_pixels(from: *const u8, pixel: usize, apart: usize) -> Self;
+    /// Loads `LANES` bytes as 32-bit numbers.
+    unsafe fn load_numbers(from: *const u8) -> Self;
+    /// Sums and products of 32-bit numbers, of which the lowest 32 bits are kept.
+    unsafe fn add(self, other: Self) -> Self;
+    unsafe fn times(self, other: Self) -> Self;
+    /// Divides 32-bit numbers by 2 to the power of `count`, rounded down.
+    unsafe fn shift(self, count: u32) -> Self;
 }
 
 /// [`Bytes`] in vectors.
@@ -163,8 +171,8 @@ pub(crate) struct ChannelWeights {
     /// The kernel that computes the convolution, and its number of channels in a block.
     pub(crate) kernel: unsafe fn(&ChannelWindows<'_>),
     pub(crate) block: usize,
-    /// The number of pixels in a block. If it is above 1, there is one block. It has the channels
-    /// of neighbouring pixels of the result, which are neighbours in the image too.
+    /// The number of pixels in a block. If it is above 1, there is one block, which has the channels
+    /// of neighbouring pixels of the result.
     pub(crate) pixels: usize,
     /// The byte of a 0 of the operand.
     pub(crate) zero: u8,
@@ -268,6 +276,12 @@ pub(super) unsafe fn channels<D: Narrow>(w: &ChannelWindows<'_>) {
     }
 }
 
+/// The ways in which bytes of a block lie: a whole vector, fewer bytes, or a whole vector in pixels
+/// that are apart.
+const FULL: u8 = 0;
+const SOME: u8 = 1;
+const APART: u8 = 2;
+
 /// A block of channels of some lines.
 struct Part<'a> {
     w: &'a ChannelWindows<'a>,
@@ -312,20 +326,12 @@ impl Part<'_> {
             });
             weights
         };
+        let (full, apart) = (4 * D::LANES, stride * w.x_pixel);
+        let beside = apart == w.pixel;
         let mut column = 0;
         while column < w.columns {
             let mut places = [[self.zeros; 3]; 4];
-            let mut count = 1;
-            if inside.contains(&column) {
-                count = pixels.min(inside.end - column);
-                let at = column * stride - border.left;
-                unrolled!(k < 4, {
-                    let first = lines[k].first.wrapping_add(at * lines[k].apart);
-                    unrolled!(i < 3, {
-                        places[k][i] = first.wrapping_add(i * dilation * lines[k].apart);
-                    });
-                });
-            } else {
+            if !inside.contains(&column) {
                 for (k, line) in lines.iter().enumerate() {
                     for i in 0..3 {
                         let at = (column * stride + i * dilation).wrapping_sub(border.left);
@@ -334,20 +340,47 @@ impl Part<'_> {
                         }
                     }
                 }
+                let bytes = size.min(full);
+                // SAFETY: passed on. The places are pixels of the image, or zeros.
+                unsafe { self.some::<D, P, SOME>(&places, &weights, column, bytes) };
+                column += 1;
+                continue;
             }
-            let bytes = (count * size).min(4 * D::LANES);
-            // SAFETY: passed on. The places are pixels of the image, or zeros.
-            unsafe { self.some::<D, P>(&places, &weights, column, bytes) };
-            column += count;
+            let at = column * stride - border.left;
+            unrolled!(k < 4, {
+                let first = lines[k].first.wrapping_add(at * lines[k].apart);
+                unrolled!(i < 3, {
+                    places[k][i] = first.wrapping_add(i * dilation * lines[k].apart);
+                });
+            });
+            let left = inside.end - column;
+            let bytes = (pixels.min(left) * size).min(full);
+            // SAFETY: passed on. The places are pixels of the image that the windows of the columns
+            // begin with, or zeros.
+            unsafe {
+                if pixels > 1 && !beside && pixels <= left {
+                    self.some::<D, P, APART>(&places, &weights, column, full);
+                    column += pixels;
+                } else if pixels > 1 && !beside {
+                    self.some::<D, P, SOME>(&places, &weights, column, size);
+                    column += 1;
+                } else if bytes == full {
+                    self.some::<D, P, FULL>(&places, &weights, column, full);
+                    column += pixels;
+                } else {
+                    self.some::<D, P, SOME>(&places, &weights, column, bytes);
+                    column += pixels.min(left);
+                }
+            }
         }
     }
 
     /// Computes `count` bytes from a column on, in P lines. `places` has the addresses of the three
-    /// window columns in each of the P + 2 lines.
+    /// window columns in each of the P + 2 lines. `LOAD` says how bytes lie there.
     ///
-    /// SAFETY: as [`channels`]. The places are valid for `count` bytes.
+    /// SAFETY: as [`channels`]. The places are valid for the bytes.
     #[inline(always)]
-    unsafe fn some<D: Narrow, const P: usize>(
+    unsafe fn some<D: Narrow, const P: usize, const LOAD: u8>(
         &self,
         places: &[[*const u8; 3]; 4],
         weights: &[[D; 4]; 3],
@@ -355,6 +388,12 @@ impl Part<'_> {
         count: usize,
     ) {
         let (w, numbers) = (self.w, self.w.weights);
+        let Window {
+            stride: (_, stride),
+            ..
+        } = w.window;
+        // A constant number of bytes needs no branches.
+        let count = if LOAD == SOME { count } else { 4 * D::LANES };
         // SAFETY: the caller's promise. A vector of zero bytes is zeros.
         unsafe {
             let mut sums: [[D; 4]; P] = std::mem::zeroed();
@@ -365,7 +404,14 @@ impl Part<'_> {
             unrolled!(k < 4, {
                 if k < P + 2 {
                     let mut three: [D; 3] = std::mem::zeroed();
-                    unrolled!(i < 3, { three[i] = D::load_bytes(places[k][i], count) });
+                    // In the border, all pixels are the same zeros.
+                    let apart = stride * self.lines[k].apart;
+                    unrolled!(i < 3, {
+                        three[i] = match LOAD {
+                            APART => D::load_pixels(places[k][i], w.pixel, apart),
+                            _ => D::load_bytes(places[k][i], count),
+                        };
+                    });
                     let quads = D::quads(three);
                     unrolled!(p < P, {
                         if p <= k && k < p + 3 {
@@ -393,6 +439,52 @@ impl Part<'_> {
     }
 }
 
+/// The numbers of a sum of two values as 32-bit integers. The result is
+/// (x · multipliers\[0\] + y · multipliers\[1\] + summand) / 2 to the power of `shift`, rounded down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SumIntegers {
+    pub(crate) multipliers: [i32; 2],
+    pub(crate) summand: i32,
+    pub(crate) shift: u32,
+}
+
+impl SumIntegers {
+    /// Returns the integers of a sum whose lower and upper parts are exact. `None` if the sum has
+    /// another rule, or if its terms exceed 32 bits for values of 9 bits.
+    pub(crate) fn of(numbers: &SumNumbers) -> Option<SumIntegers> {
+        let SumNumbers { lower, upper, .. } = numbers;
+        // Returns n for 2 to the power of −n.
+        let digits = |x: f32| {
+            let digits = 127u32.checked_sub(x.to_bits() >> 23)?;
+            (x > 0.0 && x.to_bits() & 0x7f_ffff == 0 && digits <= 20).then_some(digits)
+        };
+        // Adding this to multiples of a unit makes rounding to the nearest one rounding down.
+        let down = |unit: f32| unit / 2.0 - 0.5;
+        let unit = (lower.summand + 0.5) * 2.0;
+        let shift = digits(unit)? + digits(numbers.factor)?;
+        let rounds_down = lower.summand == down(unit) && numbers.summand == down(numbers.factor);
+        if !rounds_down || shift > 30 || !numbers.are_exact() {
+            return None;
+        }
+        let integer = |x: f64| {
+            let number = x / f64::from(unit);
+            (number.fract() == 0.0 && number.abs() < f64::from(1 << 30)).then_some(number as i64)
+        };
+        let both = |a: f32, b: f32| integer(f64::from(a) + f64::from(b));
+        let [a, b] = [
+            both(lower.factors[0], upper.factors[0])?,
+            both(lower.factors[1], upper.factors[1])?,
+        ];
+        let summand = integer(f64::from(upper.summand))?;
+        let most = 256 * (a.abs() + b.abs()) + summand.abs();
+        (most < 1 << 31).then_some(SumIntegers {
+            multipliers: [a as i32, b as i32],
+            summand: summand as i32,
+            shift,
+        })
+    }
+}
+
 /// A sum of two values of bytes.
 ///
 /// Safety of its computation: `x`, `y` and `result` are valid for `count` values, a multiple of the
@@ -400,12 +492,12 @@ impl Part<'_> {
 pub(crate) struct ByteSum {
     pub(crate) x: *const u8,
     pub(crate) y: *const u8,
-    /// The numbers whose byte is 0 in `x` and in `y`.
-    pub(crate) low: [i16; 2],
     pub(crate) result: *mut f32,
     pub(crate) bytes: Option<Bytes>,
     pub(crate) count: usize,
-    pub(crate) numbers: SumNumbers,
+    /// The summand is for the bytes of `x` and `y`, not for the numbers that they stand for.
+    pub(crate) integers: SumIntegers,
+    pub(crate) bounds: Bounds,
 }
 
 /// Computes a [`ByteSum`].
@@ -413,46 +505,40 @@ pub(crate) struct ByteSum {
 /// SAFETY: the sum is sound, and the CPU has the instruction set.
 #[inline(always)]
 pub(super) unsafe fn sum<D: Narrow>(s: &ByteSum) {
-    let numbers = &s.numbers;
-    // SAFETY: the caller's promise. A vector of zero bytes is zeros.
+    let SumIntegers {
+        multipliers: [a, b],
+        summand,
+        shift,
+    } = s.integers;
+    // SAFETY: the caller's promise.
     unsafe {
-        // Closures would be functions without the instruction set.
-        macro_rules! splat {
-            ($($x:expr),*) => { [$(D::Float::splat($x)),*] };
-        }
-        let SumNumbers { lower, upper, .. } = numbers;
-        let [a, b, c] = splat!(lower.factors[0], lower.factors[1], lower.summand);
-        let [d, e, f] = splat!(upper.factors[0], upper.factors[1], upper.summand);
-        let [factor, summand, one] = splat!(numbers.factor, numbers.summand, 1.0);
-        let [least, largest] = splat!(numbers.bounds.least, numbers.bounds.largest);
-        let low_x = D::splat(i32::from(s.low[0]) as u32);
-        let low_y = D::splat(i32::from(s.low[1]) as u32);
+        let (a, b) = (D::splat(a as u32), D::splat(b as u32));
+        let summand = D::splat(summand as u32);
         macro_rules! value {
-            ($at:expr) => {{
-                let x = D::load_numbers(s.x.add($at), low_x).floats();
-                let y = D::load_numbers(s.y.add($at), low_y).floats();
-                let lower = c.fma(x, a).fma(y, b).round();
-                summand.fma(f.fma(x, d).fma(y, e).fma(lower, one), factor)
-            }};
+            ($x:expr, $y:expr) => {
+                $x.times(a).add(summand).add($y.times(b)).shift(shift)
+            };
         }
         let Some(bytes) = &s.bytes else {
+            let least = D::Float::splat(s.bounds.least);
+            let largest = D::Float::splat(s.bounds.largest);
             for at in (0..s.count).step_by(D::LANES) {
-                let clamped = largest.min(least.max(value!(at).round()));
+                let (x, y) = (D::load_numbers(s.x.add(at)), D::load_numbers(s.y.add(at)));
+                let clamped = largest.min(least.max(value!(x, y).floats()));
                 clamped.store(s.result.add(at));
             }
             return;
         };
-        let result = s.result.cast::<u8>();
-        let mut at = 0;
-        while at + 4 * D::LANES <= s.count {
-            let mut four: [D::Float; 4] = std::mem::zeroed();
-            unrolled!(i < 4, { four[i] = value!(at + i * D::LANES) });
-            store::<D, 4>(four, bytes, result.add(at));
-            at += 4 * D::LANES;
-        }
-        while at < s.count {
-            store::<D, 1>([value!(at)], bytes, result.add(at));
-            at += D::LANES;
+        let (result, limits) = (s.result.cast::<u8>(), Limits::<D>::of(bytes));
+        let (block, zero) = (4 * D::LANES, D::splat(0));
+        for at in (0..s.count).step_by(block) {
+            let count = block.min(s.count - at);
+            let x = D::quads([D::load_bytes(s.x.add(at), count), zero, zero]);
+            let y = D::quads([D::load_bytes(s.y.add(at), count), zero, zero]);
+            let mut four = [zero; 4];
+            unrolled!(i < 4, { four[i] = value!(x[i], y[i]) });
+            let bytes = limits.clamp(D::narrow(four, limits.low));
+            bytes.store_first(result.add(at), count);
         }
     }
 }

@@ -45,7 +45,9 @@ pub(super) mod winograd;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub(super) use bytes::{ByteSum, Bytes, ChannelWeights, ChannelWindows, scales_to_numbers};
+pub(super) use bytes::{
+    ByteSum, Bytes, ChannelWeights, ChannelWindows, SumIntegers, scales_to_numbers,
+};
 pub(crate) use image::WindowOp;
 pub(super) use image::{Line, Scaling, SumNumbers, SumPart, WholeSum, together};
 #[cfg(feature = "lab")]

@@ -638,8 +638,8 @@ pub(super) struct WholePlace<'a> {
 /// them beside the weights, which are read once for them.
 const STANDING: usize = 1 << 17;
 
-/// Computes a subproblem. A tile has M windows, or H or 1 at the end. It has N vectors of rows, or
-/// W or 1 at the end. Results of windows with a value that is NaN or infinite are NaN, or marked as
+/// Computes a subproblem. A tile has M windows by N vectors of rows, or K windows by W vectors or
+/// one at the end of the rows. At the end of the windows it has H windows or one. Results of windows with a value that is NaN or infinite are NaN, or marked as
 /// lost.
 ///
 /// SAFETY: the subproblem is sound, its rows are whole vectors, a window covers at most [`ROOM`]
@@ -649,6 +649,7 @@ pub(super) unsafe fn affine<
     const M: usize,
     const H: usize,
     const N: usize,
+    const K: usize,
     const W: usize,
 >(
     whole: &WholeSubproblem<'_>,
@@ -656,7 +657,7 @@ pub(super) unsafe fn affine<
     let windows = &whole.windows;
     if windows.stand() {
         // SAFETY: passed on.
-        return unsafe { standing::<D, M, H, N, W>(whole) };
+        return unsafe { standing::<D, M, H, N, K, W>(whole) };
     }
     let mut packed = Packed {
         values: MaybeUninit::uninit(),
@@ -678,7 +679,7 @@ pub(super) unsafe fn affine<
         // SAFETY: `next` limits what the windows cover; passed on.
         unsafe {
             let (x, bits) = D::pack_windows(&some, whole.weights.low, &mut packed);
-            block::<D, M, H, N, W>(whole, x, lines * columns, result);
+            block::<D, M, H, N, K, W>(whole, x, lines * columns, result);
             if bits & !packed_bits(D::GROUP) != 0 {
                 refuse::<D>(whole, &some, &mut packed, result);
             }
@@ -691,7 +692,14 @@ pub(super) unsafe fn affine<
 ///
 /// SAFETY: as [`affine`].
 #[inline(always)]
-unsafe fn standing<D: Dot, const M: usize, const H: usize, const N: usize, const W: usize>(
+unsafe fn standing<
+    D: Dot,
+    const M: usize,
+    const H: usize,
+    const N: usize,
+    const K: usize,
+    const W: usize,
+>(
     whole: &WholeSubproblem<'_>,
 ) {
     let windows = &whole.windows;
@@ -717,7 +725,7 @@ unsafe fn standing<D: Dot, const M: usize, const H: usize, const N: usize, const
                 length: windows.channels.div_ceil(D::GROUP),
             };
             // SAFETY: passed on.
-            unsafe { block::<D, M, H, N, W>(whole, x, count, result) };
+            unsafe { block::<D, M, H, N, K, W>(whole, x, count, result) };
             result = whole.result_at(result, count * whole.result_stride);
         }
     }
@@ -727,7 +735,14 @@ unsafe fn standing<D: Dot, const M: usize, const H: usize, const N: usize, const
 ///
 /// SAFETY: as [`affine`].
 #[inline(always)]
-unsafe fn block<D: Dot, const M: usize, const H: usize, const N: usize, const W: usize>(
+unsafe fn block<
+    D: Dot,
+    const M: usize,
+    const H: usize,
+    const N: usize,
+    const K: usize,
+    const W: usize,
+>(
     whole: &WholeSubproblem<'_>,
     x: PackedRuns,
     count: usize,
@@ -751,29 +766,27 @@ unsafe fn block<D: Dot, const M: usize, const H: usize, const N: usize, const W:
         while row < whole.rows.end {
             let left = (whole.rows.end - row) / D::LANES;
             let vectors = [N, W, 1].into_iter().find(|&n| n <= left).unwrap_or(1);
-            macro_rules! tile {
-                ($m:expr, $at:expr) => {
-                    if vectors == N {
-                        D::tile::<$m, N>(&place($at, row))
-                    } else if vectors == W {
-                        D::tile::<$m, W>(&place($at, row))
-                    } else {
-                        D::tile::<$m, 1>(&place($at, row))
+            macro_rules! tiles {
+                ($m:expr, $n:expr, $at:ident) => {
+                    while $at + $m <= count {
+                        D::tile::<$m, $n>(&place($at, row));
+                        $at += $m;
                     }
                 };
             }
             let mut at = 0;
-            while at + M <= count {
-                tile!(M, at);
-                at += M;
-            }
-            while at + H <= count {
-                tile!(H, at);
-                at += H;
-            }
-            while at < count {
-                tile!(1, at);
-                at += 1;
+            if vectors == N {
+                tiles!(M, N, at);
+                tiles!(H, N, at);
+                tiles!(1, N, at);
+            } else if vectors == W {
+                tiles!(K, W, at);
+                tiles!(H, W, at);
+                tiles!(1, W, at);
+            } else {
+                tiles!(K, 1, at);
+                tiles!(H, 1, at);
+                tiles!(1, 1, at);
             }
             row += vectors * D::LANES;
         }
@@ -904,13 +917,27 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
                 numbers[0][i] = D::Float::load(factors.as_ptr().add(at));
                 numbers[1][i] = D::Float::load(summands.as_ptr().add(at));
             });
+            let mut values: [[D::Float; N]; M] = std::mem::zeroed();
             unrolled!(m < M, {
-                let mut values: [D::Float; N] = std::mem::zeroed();
                 unrolled!(i < N, {
-                    values[i] = numbers[1][i].fma(sums[m][i].floats(), numbers[0][i]);
+                    values[m][i] = numbers[1][i].fma(sums[m][i].floats(), numbers[0][i]);
                 });
-                let to = result.cast::<u8>().add(m * whole.result_stride + row);
-                D::store_bytes(values, bytes, to);
+            });
+            let result = result.cast::<u8>().add(row);
+            // Windows without a gap are stored together, if all of them fill whole vectors.
+            if N < 4 && M * N % 4 == 0 && whole.result_stride == N * D::LANES {
+                unrolled!(part < M * N / 4, {
+                    let mut four: [D::Float; 4] = std::mem::zeroed();
+                    unrolled!(i < 4, {
+                        let at = 4 * part + i;
+                        four[i] = values[at / N][at % N];
+                    });
+                    D::store_bytes(four, bytes, result.add(4 * part * D::LANES));
+                });
+                return;
+            }
+            unrolled!(m < M, {
+                D::store_bytes(values[m], bytes, result.add(m * whole.result_stride));
             });
             return;
         }

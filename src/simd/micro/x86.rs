@@ -228,7 +228,7 @@ const PAIRS: WholeKernels = WholeKernels {
     lanes: Pairs::LANES,
     group: Pairs::GROUP,
     signed: Pairs::SIGNED,
-    affine: whole::affine::<Pairs, 6, 3, 2, 1>,
+    affine: whole::affine::<Pairs, 6, 3, 2, 6, 1>,
     bytes: None,
 };
 
@@ -348,7 +348,7 @@ mod avx512 {
         lanes: Bytes512::LANES,
         group: Bytes512::GROUP,
         signed: Bytes512::SIGNED,
-        affine: whole::affine::<Bytes512, 6, 2, 4, 2>,
+        affine: whole::affine::<Bytes512, 6, 2, 4, 8, 2>,
         bytes: Some(ByteKernels {
             block: 4 * Bytes512::LANES,
             channels: vnni_channels,
@@ -362,7 +362,7 @@ mod avx512 {
         lanes: Bytes256::LANES,
         group: Bytes256::GROUP,
         signed: Bytes256::SIGNED,
-        affine: whole::affine::<Bytes256, 6, 3, 2, 1>,
+        affine: whole::affine::<Bytes256, 6, 3, 2, 6, 1>,
         bytes: None,
     };
 
@@ -419,11 +419,33 @@ mod avx512 {
                     _ => _mm512_maskz_loadu_epi8((1 << count) - 1, from.cast()),
                 })
             }
-            fn load_numbers(from: *const u8, Bytes512(low): Self) {
+            fn load_pixels(from: *const u8, pixel: usize, apart: usize) {
                 {
-                    let numbers = _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast()));
-                    Bytes512(_mm512_add_epi32(numbers, low))
+                    let second = from.wrapping_add(apart);
+                    let [low, high] = match pixel {
+                        32 => [
+                            _mm256_loadu_si256(from.cast()),
+                            _mm256_loadu_si256(second.cast()),
+                        ],
+                        _ => {
+                            let third = second.wrapping_add(apart);
+                            let fourth = third.wrapping_add(apart);
+                            [
+                                _mm256_loadu2_m128i(second.cast(), from.cast()),
+                                _mm256_loadu2_m128i(fourth.cast(), third.cast()),
+                            ]
+                        }
+                    };
+                    Bytes512(_mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high))
                 }
+            }
+            fn shift(self, count: u32) {
+                Bytes512(_mm512_sra_epi32(self.0, _mm_cvtsi32_si128(count as i32)))
+            }
+            fn times(self, Bytes512(other): Self) { Bytes512(_mm512_mullo_epi32(self.0, other)) }
+            fn add(self, Bytes512(other): Self) { Bytes512(_mm512_add_epi32(self.0, other)) }
+            fn load_numbers(from: *const u8) {
+                Bytes512(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())))
             }
         }
 
