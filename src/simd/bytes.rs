@@ -18,6 +18,9 @@ use super::steps::{Action, HostStep, Place, SumBytes};
 use super::whole::{MOST_BIAS, is_whole, range};
 use crate::ir::view::Geometry;
 
+#[cfg(test)]
+mod tests;
+
 /// A number of bytes that a vector of each instruction set's sums has, or a multiple of it.
 const LANES: usize = 16;
 

@@ -1,11 +1,13 @@
 //! The micro-kernels for products of whole numbers, written once for all instruction sets that have
 //! them.
 //!
-//! Values come as floats, which hold the whole numbers of a model of 8-bit integers. They are
-//! packed into bytes or 16-bit integers, some thousand at a time, with the border of the image. So
-//! a window is a few runs of packed values, which are equally far from each other in all windows.
+//! Values come as bytes, or as floats, which hold the whole numbers of a model of 8-bit integers.
+//! Floats are packed into bytes or 16-bit integers, some thousand at a time, with the border of the
+//! image. Bytes are copied with the border. So a window is a few runs of packed values, which are
+//! equally far from each other in all windows. Windows of a single pixel in bytes are not copied.
+//!
 //! The sums are 32-bit integers, so they are exact. A sum that exceeds 2²⁴ is rounded once, when it
-//! becomes a float.
+//! becomes a float. Results are floats, or bytes again.
 
 use super::Bounds;
 use super::bytes::{ByteKernels, Bytes};
@@ -768,7 +770,7 @@ unsafe fn block<
             let vectors = [N, W, 1].into_iter().find(|&n| n <= left).unwrap_or(1);
             macro_rules! tiles {
                 ($m:expr, $n:expr, $at:ident) => {
-                    while $at + $m <= count {
+                    while count - $at >= $m {
                         D::tile::<$m, $n>(&place($at, row));
                         $at += $m;
                     }

@@ -1,6 +1,5 @@
 //! Vectors and micro-kernels for x86-64: AVX2 with FMA, and AVX-512.
 
-use super::bytes::{self, ByteKernels, ByteSum, Bytes, ChannelWindows, Narrow};
 use super::image::{self, Line, Scaling, WholeSum};
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, inlined};
@@ -273,6 +272,7 @@ const ONE_BITS: i32 = whole::ONE.to_bits() as i32;
 #[cfg(mortonnet_avx512)]
 #[allow(clippy::incompatible_msrv)]
 mod avx512 {
+    use super::super::bytes::{self, ByteKernels, ByteSum, Bytes, ChannelWindows, Narrow};
     use super::*;
 
     /// The kernels for AVX-512. 24 sums, three vectors of weights and a value fit the 32 registers.
