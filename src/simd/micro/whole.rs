@@ -267,7 +267,7 @@ impl WholeKernels {
         #[cfg(target_arch = "x86_64")]
         let special = match super::ANY_WEIGHTS || cfg!(mortonnet_whole) {
             true => super::x86::whole(),
-            false => [None; 3],
+            false => [None; 4],
         };
         #[cfg(target_arch = "aarch64")]
         let special = match super::ANY_WEIGHTS || cfg!(mortonnet_whole) {
