@@ -16,7 +16,7 @@ use super::micro::{
 };
 use super::steps::{Action, HostStep, Place, SumBytes};
 use super::whole::{MOST_BIAS, is_whole, range};
-use crate::ir::view::Geometry;
+use crate::ir::view::{Geometry, Image};
 
 #[cfg(test)]
 mod tests;
@@ -182,6 +182,20 @@ fn written(action: &Action, kernels: &WholeKernels) -> Option<Bytes> {
     Bytes::of(bounds, low).filter(|_| rescale.is_none_or(scales))
 }
 
+/// True if sizes, weights and biases of a depthwise convolution fit the kernels.
+fn fits(geometry: &Geometry, weights: &[f32], biases: &[f32]) -> bool {
+    let ((input, from), (output, to)) = (geometry.input, geometry.output);
+    let whole = |x: f32| is_whole(x) && x.abs() < MOST_BIAS;
+    let byte = |x: f32| is_whole(x) && (-128.0..128.0).contains(&x);
+    geometry.window.size == (3, 3)
+        && from.c == to.c
+        && input.pixel >= output.pixel
+        && output.pixel % LANES == 0
+        && weights.len() == 9 * output.pixel
+        && biases.iter().copied().all(whole)
+        && weights.iter().copied().all(byte)
+}
+
 /// Returns the weights of a depthwise convolution that reads and writes bytes. `None` for other
 /// steps, and if sizes or weights do not fit the kernels.
 fn channels(
@@ -202,18 +216,9 @@ fn channels(
     };
     let kernels = kernels.bytes?;
     let (block, weights) = (kernels.block, weights.floats());
-    let ((input, from), (output, to)) = (geometry.input, geometry.output);
-    let (pixel, window) = (output.pixel, &geometry.window);
-    let sizes = window.size == (3, 3) && from.c == to.c && input.pixel >= pixel;
-    let whole = |x: f32| is_whole(x) && x.abs() < MOST_BIAS;
-    let byte = |x: f32| is_whole(x) && (-128.0..128.0).contains(&x);
-    let right = sizes
-        && pixel % LANES == 0
-        && weights.len() == 9 * pixel
-        && [biases.len(), rescale.factors.len(), rescale.summands.len()] == [pixel; 3]
-        && biases.iter().copied().all(whole)
-        && weights.iter().copied().all(byte);
-    if !right {
+    let (Image { pixel, .. }, to) = geometry.output;
+    let sizes = [biases.len(), rescale.factors.len(), rescale.summands.len()] == [pixel; 3];
+    if !sizes || !fits(geometry, weights, biases) {
         return None;
     }
     let pixels = match pixel {

@@ -155,8 +155,8 @@ impl Dense {
 
     /// Computes some rows for some windows, activation included, with the integer micro-kernel.
     /// `result` is the address for the first window's results. `result_stride` is the distance to
-    /// those of the next window, in values. `lost` has a mark for each column of windows, or one for
-    /// all, if the layer writes bytes.
+    /// those of the next window, in values. If the layer writes bytes, `lost` has a mark for each
+    /// column of windows, or one for all.
     ///
     /// SAFETY: `check` has passed, the windows and their results are sound as [`WholeSubproblem`]
     /// says, and the CPU has the kernels' instruction set.

@@ -1,6 +1,6 @@
-//! Models of 8-bit integers, whose values are whole numbers. The scaling behind a layer becomes part
-//! of the layer's step. Layers whose values and weights are small whole numbers get kernels for
-//! them. The values are floats, or bytes in the buffers that [`bytes`] chooses.
+//! Models of 8-bit integers, whose values are whole numbers. The scaling behind a layer becomes
+//! part of the layer's step. Layers whose values and weights are small whole numbers get kernels
+//! for them. The values are floats, or bytes in the buffers that [`bytes`] chooses.
 
 use super::buffers::LINE;
 use super::bytes;

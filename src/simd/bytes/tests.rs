@@ -1,4 +1,5 @@
-//! Tests of the kernels for bytes against 64-bit integers, and of networks whose buffers hold bytes.
+//! Tests of the kernels for bytes against 64-bit integers, and of networks whose buffers hold
+//! bytes.
 
 use super::*;
 use crate::ir::graph::Shape;
@@ -458,7 +459,6 @@ impl Net {
             output: (self.image(to), to),
             window,
             groups: 1,
-            ..Geometry::default()
         }
     }
 

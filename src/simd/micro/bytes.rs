@@ -171,7 +171,7 @@ pub(crate) struct ChannelWeights {
     /// The kernel that computes the convolution, and its number of channels in a block.
     pub(crate) kernel: unsafe fn(&ChannelWindows<'_>),
     pub(crate) block: usize,
-    /// The number of pixels in a block. If it is above 1, there is one block, which has the channels
+    /// The number of pixels in a block. If it is above 1, there is one block. It has the channels
     /// of neighbouring pixels of the result.
     pub(crate) pixels: usize,
     /// The byte of a 0 of the operand.
@@ -330,22 +330,14 @@ impl Part<'_> {
         let beside = apart == w.pixel;
         let mut column = 0;
         while column < w.columns {
-            let mut places = [[self.zeros; 3]; 4];
             if !inside.contains(&column) {
-                for (k, line) in lines.iter().enumerate() {
-                    for i in 0..3 {
-                        let at = (column * stride + i * dilation).wrapping_sub(border.left);
-                        if at < w.width {
-                            places[k][i] = line.first.wrapping_add(at * line.apart);
-                        }
-                    }
-                }
-                let bytes = size.min(full);
+                let (places, bytes) = (self.bordered(column), size.min(full));
                 // SAFETY: passed on. The places are pixels of the image, or zeros.
                 unsafe { self.some::<D, P, SOME>(&places, &weights, column, bytes) };
                 column += 1;
                 continue;
             }
+            let mut places = [[self.zeros; 3]; 4];
             let at = column * stride - border.left;
             unrolled!(k < 4, {
                 let first = lines[k].first.wrapping_add(at * lines[k].apart);
@@ -373,6 +365,27 @@ impl Part<'_> {
                 }
             }
         }
+    }
+
+    /// Returns the addresses of the window columns of a result column, some of which are in the
+    /// border.
+    fn bordered(&self, column: usize) -> [[*const u8; 3]; 4] {
+        let Window {
+            stride: (_, stride),
+            border,
+            dilation: (_, dilation),
+            ..
+        } = self.w.window;
+        let mut places = [[self.zeros; 3]; 4];
+        for (line, places) in self.lines.iter().zip(&mut places) {
+            for (i, place) in places.iter_mut().enumerate() {
+                let at = (column * stride + i * dilation).wrapping_sub(border.left);
+                if at < self.w.width {
+                    *place = line.first.wrapping_add(at * line.apart);
+                }
+            }
+        }
+        places
     }
 
     /// Computes `count` bytes from a column on, in P lines. `places` has the addresses of the three
@@ -439,8 +452,8 @@ impl Part<'_> {
     }
 }
 
-/// The numbers of a sum of two values as 32-bit integers. The result is
-/// (x · multipliers\[0\] + y · multipliers\[1\] + summand) / 2 to the power of `shift`, rounded down.
+/// The numbers of a sum of two values as 32-bit integers. For multipliers a and b, the result is
+/// x · a + y · b + `summand`, divided by 2 to the power of `shift` and rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SumIntegers {
     pub(crate) multipliers: [i32; 2],

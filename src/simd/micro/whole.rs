@@ -640,9 +640,9 @@ pub(super) struct WholePlace<'a> {
 /// them beside the weights, which are read once for them.
 const STANDING: usize = 1 << 17;
 
-/// Computes a subproblem. A tile has M windows by N vectors of rows, or K windows by W vectors or
-/// one at the end of the rows. At the end of the windows it has H windows or one. Results of windows with a value that is NaN or infinite are NaN, or marked as
-/// lost.
+/// Computes a subproblem. A tile has M windows by N vectors of rows. At the end of the rows it has
+/// K windows by W vectors or one. At the end of the windows it has H of them or one. Results of
+/// windows with a value that is NaN or infinite are NaN, or marked as lost.
 ///
 /// SAFETY: the subproblem is sound, its rows are whole vectors, a window covers at most [`ROOM`]
 /// groups, and the CPU has the instruction set.
@@ -855,13 +855,8 @@ unsafe fn refuse<D: Dot>(
 /// SAFETY: as [`affine`]. The place is inside the subproblem.
 #[inline(always)]
 pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholePlace<'_>) {
-    let (
-        &WholePlace {
-            at, row, result, ..
-        },
-        packed,
-    ) = (place, place.x);
-    let (whole, weights) = (place.whole, place.whole.weights);
+    let (&WholePlace { at, row, .. }, packed) = (place, place.x);
+    let weights = place.whole.weights;
     let groups = packed.lines * packed.runs * packed.length;
     // SAFETY: each pointer stays inside its array. Vectors of zero bytes are zeros.
     unsafe {
@@ -911,7 +906,24 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
                 }
             }
         }
-        let (factors, summands) = (&whole.rescale.factors, &whole.rescale.summands);
+        finish::<D, M, N>(place, sums);
+    }
+}
+
+/// Scales, rounds and stores the sums of a tile.
+///
+/// SAFETY: as [`tile`].
+#[inline(always)]
+unsafe fn finish<D: Dot, const M: usize, const N: usize>(
+    place: &WholePlace<'_>,
+    sums: [[D; N]; M],
+) {
+    let &WholePlace {
+        whole, row, result, ..
+    } = place;
+    let (factors, summands) = (&whole.rescale.factors, &whole.rescale.summands);
+    // SAFETY: passed on. Vectors of zero bytes are zeros.
+    unsafe {
         if let Some(bytes) = &whole.bytes {
             let mut numbers: [[D::Float; N]; 2] = std::mem::zeroed();
             unrolled!(i < N, {
