@@ -368,7 +368,9 @@ impl Part<'_> {
     }
 
     /// Returns the addresses of the window columns of a result column, some of which are in the
-    /// border.
+    /// border. As a function of its own, with loops, it made the depthwise layers of ds-cnn's shape
+    /// take 1.5 times as long.
+    #[inline(always)]
     fn bordered(&self, column: usize) -> [[*const u8; 3]; 4] {
         let Window {
             stride: (_, stride),
@@ -377,14 +379,15 @@ impl Part<'_> {
             ..
         } = self.w.window;
         let mut places = [[self.zeros; 3]; 4];
-        for (line, places) in self.lines.iter().zip(&mut places) {
-            for (i, place) in places.iter_mut().enumerate() {
-                let at = (column * stride + i * dilation).wrapping_sub(border.left);
-                if at < self.w.width {
-                    *place = line.first.wrapping_add(at * line.apart);
-                }
+        unrolled!(i < 3, {
+            let at = (column * stride + i * dilation).wrapping_sub(border.left);
+            if at < self.w.width {
+                unrolled!(k < 4, {
+                    let line = self.lines[k];
+                    places[k][i] = line.first.wrapping_add(at * line.apart);
+                });
             }
-        }
+        });
         places
     }
 
