@@ -356,8 +356,8 @@ mod avx512 {
         affine: whole::affine::<Bytes512, 6, 2, 4, 8, 2>,
         bytes: Some(ByteKernels {
             block: 4 * Bytes512::LANES,
-            channels: vnni_channels,
-            sum: vnni_sum,
+            channels: bytes512_channels,
+            sum: bytes512_sum,
         }),
     };
 
@@ -383,8 +383,8 @@ mod avx512 {
     );
 
     compiled! { "avx512f,avx512bw,avx512vnni,avx2,fma":
-        vnni_channels = bytes::channels::<Bytes512>, (windows: &ChannelWindows<'_>);
-        vnni_sum = bytes::sum::<Bytes512>, (sum: &ByteSum);
+        bytes512_channels = bytes::channels::<Bytes512>, (windows: &ChannelWindows<'_>);
+        bytes512_sum = bytes::sum::<Bytes512>, (sum: &ByteSum);
     }
 
     // SAFETY of the bodies: the trait's promise.
@@ -606,8 +606,8 @@ mod avx512 {
         Bytes256,
         "avxvnni,avx2,fma",
         _mm256_dpbusd_avx_epi32,
-        avxvnni_channels,
-        avxvnni_sum
+        bytes256_channels,
+        bytes256_sum
     );
 
     // The same kernels with the instruction of AVX-512, so that tests run them on more CPUs.
