@@ -317,6 +317,7 @@ impl Reading<'_> {
                 activation,
                 rescale: None,
                 geometry,
+                bytes: None,
             },
             from,
             to,
@@ -479,6 +480,7 @@ impl Reading<'_> {
                     activation,
                     rescale: None,
                     geometry,
+                    bytes: None,
                 }
             }
         };

@@ -99,12 +99,14 @@ pub(super) struct Band {
 /// The place of some lines of a value in the memory of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LineWindow {
-    /// The index of the window's first value in that memory.
+    /// The first byte of the window in that memory, on a cache line's boundary.
     pub(super) start: usize,
     /// The number of lines that there is room for.
     pub(super) lines: usize,
     /// The place of the whole image in its buffer.
     pub(super) image: Image,
+    /// The bytes of a value.
+    pub(super) size: usize,
 }
 
 /// The lines of a value that a window holds.
@@ -224,7 +226,7 @@ fn chained(steps: &[HostStep], i: usize) -> bool {
         && made == read
         && step.to != before.to
         && steps.iter().filter(|s| s.touches(before.to)).count() == 2
-        && image.line * shape.h * size_of::<f32>() >= limits().least
+        && image.line * shape.h * before.value_size() >= limits().least
 }
 
 impl Band {
@@ -237,7 +239,7 @@ impl Band {
         let fits = |lines: &usize| {
             let windows = windows(&steps[range.clone()], *lines)?;
             let room: usize = windows.last().map_or(0, LineWindow::end);
-            (room * size_of::<f32>() <= limits().windows).then_some((*lines, windows))
+            (room <= limits().windows).then_some((*lines, windows))
         };
         let unit = unit(last);
         let units = h.div_ceil(unit);
@@ -289,7 +291,7 @@ impl Band {
 
     /// Returns the length of the memory that holds the line windows of this band, in floats.
     pub(super) fn room(&self) -> usize {
-        self.windows.last().map_or(0, LineWindow::end)
+        self.windows.last().map_or(0, LineWindow::end) / size_of::<f32>()
     }
 }
 
@@ -321,6 +323,7 @@ fn windows(steps: &[HostStep], lines: usize) -> Option<Vec<LineWindow>> {
             start,
             lines,
             image,
+            size: step.value_size(),
         };
         start = window.end();
         windows.push(window);
@@ -329,18 +332,20 @@ fn windows(steps: &[HostStep], lines: usize) -> Option<Vec<LineWindow>> {
 }
 
 impl LineWindow {
-    /// The index of the value behind the window, rounded up to a cache line, and a line more. A
-    /// vector may read behind the last value.
+    /// The end of the window in bytes, rounded up to a cache line, and a line more. A vector may
+    /// read behind the last value.
     fn end(&self) -> usize {
-        (self.start + self.lines * self.image.line).next_multiple_of(LINE) + LINE
+        const BYTES: usize = LINE * size_of::<f32>();
+        (self.start + self.lines * self.image.line * self.size).next_multiple_of(BYTES) + BYTES
     }
 
     /// The address to pass as the start of the value's whole buffer, when line `first` of the image
     /// is at the window's start. It may be outside of `room`. Only lines of the window may be
     /// touched.
     pub(super) fn image_at(&self, room: *mut f32, first: usize) -> *mut f32 {
-        let start = room.wrapping_add(self.start);
-        start.wrapping_sub(self.image.first + first * self.image.line)
+        let start = room.cast::<u8>().wrapping_add(self.start);
+        let before = self.image.first + first * self.image.line;
+        start.wrapping_sub(before * self.size).cast()
     }
 
     /// Slides the window to line `first`, and keeps the lines that it holds from there on.
@@ -349,7 +354,8 @@ impl LineWindow {
     pub(super) unsafe fn slide(&self, room: *mut f32, held: &mut HeldLines, first: usize) {
         let kept = held.end.saturating_sub(first);
         if kept > 0 && first > held.first {
-            let (start, line) = (room.wrapping_add(self.start), self.image.line);
+            let start = room.cast::<u8>().wrapping_add(self.start);
+            let line = self.image.line * self.size;
             let from = start.wrapping_add((first - held.first) * line);
             // SAFETY: these lines are in the window.
             unsafe { std::ptr::copy(from, start, kept * line) };

@@ -69,6 +69,15 @@ impl Drop for Floats {
     }
 }
 
+/// Returns the address of the value with index `at` behind an address. Values are bytes or floats.
+#[inline(always)]
+pub(super) fn value_at(start: *mut f32, at: usize, bytes: bool) -> *mut f32 {
+    match bytes {
+        true => start.cast::<u8>().wrapping_add(at).cast(),
+        false => start.wrapping_add(at),
+    }
+}
+
 /// The addresses of a record's values: those that a step reads (`x`) and those that it writes.
 #[derive(Clone, Copy)]
 pub(super) struct Operands {
@@ -100,7 +109,8 @@ pub(super) struct Scratch {
 /// A matrix of activations, records one after the other.
 pub(super) struct Activations {
     pub(super) floats: Floats,
-    /// The distance of two records, in floats.
+    /// The distance of two records, in floats. The values of a buffer that holds bytes take the
+    /// first quarter of a record.
     pub(super) stride: usize,
 }
 

@@ -14,6 +14,7 @@ use crate::ir::op::Window;
 use crate::ir::values::Values;
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 
 /// The weights, biases and activation of an affine layer or a convolution.
 pub(crate) struct Dense {
@@ -68,12 +69,17 @@ impl Dense {
             kernels,
             weights,
             unscaled,
+            reads_bytes,
+            bytes,
         }) = &self.whole
         {
             assert!(weights.run > 0 && self.inputs % weights.run == 0);
             let groups = rows * kernels.groups(self.inputs, weights.run);
             assert!(weights.groups.len() == groups && self.panel % kernels.lanes == 0);
             assert!(weights.start.len() == rows && all(unscaled));
+            let for_bytes = kernels.bytes.is_some() && kernels.group == 4;
+            assert!(for_bytes || !reads_bytes && bytes.is_none());
+            assert!(bytes.is_none() || self.activation == Activation::None);
         }
     }
 
@@ -106,15 +112,18 @@ impl Dense {
     }
 
     /// Computes a part of the step, activation included, with the micro-kernel for the type of its
-    /// weights.
+    /// weights. `lost` has a mark for each record, for results in bytes.
     ///
     /// SAFETY: `check` has passed, the part is sound as [`Subproblem`] says, and the CPU has the
     /// kernels' instruction set.
-    pub(super) unsafe fn product(&self, kernels: &Kernels, part: Part) {
+    pub(super) unsafe fn product(&self, kernels: &Kernels, part: Part, lost: &[AtomicBool]) {
         if let Some(whole) = &self.whole {
+            // Strides are in floats.
+            let apart = |stride: usize, bytes: bool| if bytes { 4 * stride } else { stride };
             let windows = WholeWindows {
                 x: part.x,
-                pixel: part.x_stride,
+                bytes: whole.reads_bytes,
+                pixel: apart(part.x_stride, whole.reads_bytes),
                 line: 0,
                 channels: self.inputs,
                 width: part.records,
@@ -123,9 +132,10 @@ impl Dense {
                 lines: 0..1,
                 columns: 0..part.records,
             };
-            let result = (part.result, part.result_stride);
+            let stride = apart(part.result_stride, whole.bytes.is_some());
+            let result = (part.result, stride);
             // SAFETY: the caller's promise.
-            return unsafe { self.whole_product(kernels, whole, part.rows, windows, result) };
+            return unsafe { self.whole_product(kernels, whole, part.rows, windows, result, lost) };
         }
         // SAFETY: the caller's promise.
         unsafe {
@@ -145,7 +155,8 @@ impl Dense {
 
     /// Computes some rows for some windows, activation included, with the integer micro-kernel.
     /// `result` is the address for the first window's results. `result_stride` is the distance to
-    /// those of the next window, in floats.
+    /// those of the next window, in values. If the layer writes bytes, `lost` has a mark for each
+    /// column of windows, or one for all.
     ///
     /// SAFETY: `check` has passed, the windows and their results are sound as [`WholeSubproblem`]
     /// says, and the CPU has the kernels' instruction set.
@@ -156,10 +167,12 @@ impl Dense {
         rows: Range<usize>,
         windows: WholeWindows,
         (result, result_stride): (*mut f32, usize),
+        lost: &[AtomicBool],
     ) {
         let records = windows.lines.len() * windows.columns.len();
         let run = WholeWindows::run(&windows.window, windows.channels);
         assert!(run == whole.weights.run, "runs as the weights have them");
+        assert!(whole.bytes.is_none() || !lost.is_empty(), "marks for bytes");
         let some = WholeSubproblem {
             windows,
             weights: &whole.weights,
@@ -167,6 +180,8 @@ impl Dense {
             rows: rows.clone(),
             result,
             result_stride,
+            bytes: whole.bytes,
+            lost,
         };
         let layer = self.layer::<f32>(&[]);
         let rows = Subproblem {

@@ -11,11 +11,11 @@
 //! windows covers, one line below the other. Each window is then a single run, and windows above
 //! each other share lines of the strip.
 
-use super::buffers::{Operands, Scratch};
+use super::buffers::{Operands, Scratch, value_at};
 use super::micro::winograd::{ELEMENTS, Pixels, Steps, Transforms};
 use super::micro::{
-    Affine, Bounds, Kernels, Line, Rescale, Runs, Subproblem, WholeWindows, WindowOp,
-    activate_each, together,
+    Affine, Bounds, ChannelWeights, ChannelWindows, Kernels, Line, Rescale, Runs, Subproblem,
+    WholeWindows, WindowOp, activate_each, together,
 };
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
@@ -212,11 +212,13 @@ pub(super) unsafe fn convolve(
 }
 
 /// Computes some pixels of a convolution of integers. `product` multiplies the windows of some
-/// whole lines, or of a part of one line. It writes their pixels from an address on.
+/// whole lines, or of a part of one line. It writes their pixels from an address on. `bytes` says
+/// of the operand and of the result if they have bytes.
 ///
 /// SAFETY: as [`convolve`].
 pub(super) unsafe fn convolve_whole(
     geometry: &Geometry,
+    bytes: [bool; 2],
     pixels: Range<usize>,
     Operands { x, result }: Operands,
     product: &dyn Fn(WholeWindows, *mut f32),
@@ -233,7 +235,8 @@ pub(super) unsafe fn convolve_whole(
         let columns = column..to.w.min(column + pixels.end - first);
         let count = lines * columns.len();
         let windows = WholeWindows {
-            x: x.wrapping_add(input.first),
+            x: value_at(x.cast_mut(), input.first, bytes[0]).cast_const(),
+            bytes: bytes[0],
             pixel: input.pixel,
             line: input.line,
             channels: from.c,
@@ -243,10 +246,8 @@ pub(super) unsafe fn convolve_whole(
             lines: y..y + lines,
             columns,
         };
-        product(
-            windows,
-            result.wrapping_add(output.first + first * output.pixel),
-        );
+        let at = output.first + first * output.pixel;
+        product(windows, value_at(result, at, bytes[1]));
         first += count;
     }
 }
@@ -799,6 +800,34 @@ pub(super) unsafe fn windows(
         }
         y += count;
     }
+}
+
+/// Computes some lines of a depthwise convolution of bytes.
+///
+/// SAFETY: as `convolve`. The weights are those of [`bytes::check`](super::bytes::check).
+pub(super) unsafe fn channels(
+    weights: &ChannelWeights,
+    geometry: &Geometry,
+    lines: Range<usize>,
+    Operands { x, result }: Operands,
+) {
+    let ((input, from), (output, to)) = (geometry.input, geometry.output);
+    let windows = ChannelWindows {
+        weights,
+        x: x.cast::<u8>().wrapping_add(input.first),
+        x_pixel: input.pixel,
+        x_line: input.line,
+        width: from.w,
+        height: from.h,
+        window: geometry.window,
+        result: result.cast::<u8>().wrapping_add(output.first),
+        pixel: output.pixel,
+        line: output.line,
+        columns: to.w,
+        lines,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { (weights.kernel)(&windows) }
 }
 
 /// Applies an activation in place to lines of the result.

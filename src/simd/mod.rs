@@ -9,6 +9,7 @@
 //! | `dense`    | weights, and products with them                                          |
 //! | `joins`    | concatenations without copies                                            |
 //! | `whole`    | models of 8-bit integers: scalings as part of layers, kernels for them   |
+//! | `bytes`    | whole numbers that stay bytes between steps                              |
 //! | `product`  | products of two computed values, with the kernels of dense steps         |
 //! | `steps`    | the steps of a network                                                   |
 //! | `bands`    | steps on images that a thread carries out together                       |
@@ -23,6 +24,7 @@
 
 mod bands;
 mod buffers;
+mod bytes;
 mod check;
 pub(crate) mod deferred;
 mod dense;

@@ -1,16 +1,19 @@
 //! Runs the steps of a phase for one tile, the work that a thread takes at a time.
 
 use super::bands::{self, Band, HeldLines, MOST_STEPS};
-use super::buffers::{Activations, LINE, Operands, Scratch, TileInputs, Undecoded, Workspaces};
+use super::buffers::{
+    Activations, LINE, Operands, Scratch, TileInputs, Undecoded, Workspaces, value_at,
+};
+use super::bytes;
 use super::check::{BufferRows, check, right};
 use super::dense::{Dense, Part};
 use super::images;
-use super::micro::{Bounds, Kernels, SumNumbers, WholeSum};
+use super::micro::{Bounds, ByteSum, Kernels, SumNumbers, WholeSum};
 use super::moves::{self, Block, Moves, Numbers, Share};
 use super::phases::{Phase, Split};
 use super::product;
 use super::schedule::{Schedule, Tile, Work};
-use super::steps::{Action, Finish, HostStep, Place};
+use super::steps::{Action, Finish, HostStep, Place, SumBytes};
 use crate::ir::network::Activation;
 use crate::ir::plan::{NAN_CLASS, SLOTS};
 use crate::ir::view::Geometry;
@@ -18,7 +21,7 @@ use crate::observe::profile::StepClock;
 use crate::observe::trace::{Name, Track};
 use crate::sys::thread::Serve;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -80,6 +83,9 @@ pub(super) struct TeamState {
     pub(super) tile_inputs: TileInputs,
     pub(super) scores: [Activations; SLOTS],
     pub(super) hidden: Vec<Activations>,
+    /// For each record, true if a step that writes bytes has read a value that is NaN or infinite.
+    /// The arg-max at the end, which every network with bytes has, clears it.
+    pub(super) lost: [Vec<AtomicBool>; SLOTS],
     pub(super) classes: [Vec<AtomicU32>; SLOTS],
     /// The number of threads, including the calling thread.
     pub(super) threads: usize,
@@ -178,9 +184,12 @@ impl TeamState {
                 .first()
                 .is_none_or(|p| matches!(p.split, Split::Records)),
         );
-        for (home, rows) in self.homes.iter().zip(rows.hidden) {
-            right(!matches!(home, Home::Workspace(at) if at + rows > self.workspaces.stride));
+        for (i, (home, rows)) in self.homes.iter().zip(rows.hidden).enumerate() {
+            let size = bytes::value_size(&self.steps, Place::Hidden(i));
+            let floats = (rows * size).div_ceil(size_of::<f32>());
+            right(!matches!(home, Home::Workspace(at) if at + floats > self.workspaces.stride));
         }
+        bytes::check(&self.steps);
         self.steps
             .iter()
             .for_each(|step| check(step, rows, &self.kernels));
@@ -349,7 +358,12 @@ impl TeamState {
                 Action::ArgMax(outputs) => {
                     for n in context.records.clone() {
                         let scores = self.record(step.from, context, n);
-                        let scores = std::slice::from_raw_parts(scores, *outputs);
+                        let scores = std::slice::from_raw_parts_mut(scores, *outputs);
+                        let lost = &self.lost[context.slot][n];
+                        if lost.load(Relaxed) {
+                            lost.store(false, Relaxed);
+                            scores.fill(f32::NAN);
+                        }
                         self.classes[context.slot][n].store(argmax(scores), Relaxed);
                     }
                 }
@@ -381,8 +395,9 @@ impl TeamState {
             result: self.record(step.to, context, first),
             result_stride: self.stride(step.to, context.slot),
         };
+        let lost = &self.lost[context.slot][context.records.clone()];
         // SAFETY: `check` has compared the sizes.
-        unsafe { dense.product(&self.kernels, part) }
+        unsafe { dense.product(&self.kernels, part, lost) }
     }
 
     /// SAFETY: as declared for `step`.
@@ -400,12 +415,14 @@ impl TeamState {
         for n in context.records.clone() {
             let (operands, scratch) = (self.operands(step, context, n), self.scratch(context));
             let (rows, pixels) = (rows.clone(), pixels.clone());
+            let lost = &self.lost[context.slot][n];
             // SAFETY: passed on.
-            unsafe { self.convolve(dense, geometry, rows, pixels, operands, scratch) };
+            unsafe { self.convolve(dense, geometry, rows, pixels, operands, (scratch, lost)) };
         }
     }
 
     /// Computes some channels of some pixels of a convolution. A channel is a row of the weights.
+    /// `lost` is the mark of the record.
     ///
     /// SAFETY: as declared for `step`.
     unsafe fn convolve(
@@ -415,19 +432,19 @@ impl TeamState {
         rows: Range<usize>,
         pixels: Range<usize>,
         operands: Operands,
-        scratch: Scratch,
+        (scratch, lost): (Scratch, &AtomicBool),
     ) {
         let (output, _) = geometry.output;
         if let Some(whole) = &dense.whole {
             let product = |windows, result| {
-                let (rows, stride) = (rows.clone(), output.pixel);
+                let (rows, result) = (rows.clone(), (result, output.pixel));
+                let lost = std::slice::from_ref(lost);
                 // SAFETY: `check` has compared the sizes.
-                unsafe {
-                    dense.whole_product(&self.kernels, whole, rows, windows, (result, stride))
-                }
+                unsafe { dense.whole_product(&self.kernels, whole, rows, windows, result, lost) }
             };
+            let bytes = [whole.reads_bytes, whole.bytes.is_some()];
             // SAFETY: `check` has compared the sizes.
-            return unsafe { images::convolve_whole(geometry, pixels, operands, &product) };
+            return unsafe { images::convolve_whole(geometry, bytes, pixels, operands, &product) };
         }
         let product = |records: usize, windows: images::Windows, result| {
             let part = Part {
@@ -440,7 +457,7 @@ impl TeamState {
                 result_stride: output.pixel,
             };
             // SAFETY: `check` has compared the sizes.
-            unsafe { dense.product(&self.kernels, part) }
+            unsafe { dense.product(&self.kernels, part, &[]) }
         };
         let tile = self.kernels.tile_records;
         // SAFETY: `check` has compared the sizes.
@@ -551,9 +568,10 @@ impl TeamState {
                     held[i].end = lines[i].end;
                 }
                 let start = self.clock.is_some().then(Instant::now);
-                let (operands, scratch) = (Operands { x, result }, self.scratch(context));
+                let operands = Operands { x, result };
+                let with = (self.scratch(context), &self.lost[context.slot][n]);
                 // SAFETY: passed on. The windows hold the lines that the step reads and writes.
-                unsafe { self.lines(step, operands, other, lines[i].clone(), scratch) };
+                unsafe { self.lines(step, operands, other, lines[i].clone(), with) };
                 took[i] += start.map_or(Duration::ZERO, |start| start.elapsed());
             }
         }
@@ -571,7 +589,7 @@ impl TeamState {
     }
 
     /// Computes some lines of the result of a step on images. The range must consist of whole units
-    /// ([`bands::unit`]).
+    /// ([`bands::unit`]). `lost` is the mark of the record.
     ///
     /// SAFETY: as declared for `step`, for the lines that the step reads and writes.
     unsafe fn lines(
@@ -580,7 +598,7 @@ impl TeamState {
         operands: Operands,
         second: *const f32,
         lines: Range<usize>,
-        scratch: Scratch,
+        (scratch, lost): (Scratch, &AtomicBool),
     ) {
         // SAFETY: passed on.
         unsafe {
@@ -589,7 +607,7 @@ impl TeamState {
                     let (_, to) = geometry.output;
                     let pixels = lines.start * to.w..lines.end * to.w;
                     let rows = 0..dense.biases.len();
-                    self.convolve(dense, geometry, rows, pixels, operands, scratch);
+                    self.convolve(dense, geometry, rows, pixels, operands, (scratch, lost));
                 }
                 Action::Tiles(dense, geometry) => {
                     let (_, to) = geometry.output;
@@ -598,11 +616,17 @@ impl TeamState {
                     self.convolve_tiles(dense, geometry, tiles, operands, scratch);
                 }
                 Action::Windows {
+                    bytes: Some(weights),
+                    geometry,
+                    ..
+                } => images::channels(weights, geometry, lines, operands),
+                Action::Windows {
                     operation,
                     weights,
                     activation,
                     rescale,
                     geometry,
+                    bytes: None,
                 } => {
                     let null = (std::ptr::null(), std::ptr::null());
                     let arrays = weights.as_ref();
@@ -665,8 +689,9 @@ impl TeamState {
                 | Action::Combine { geometry, .. }
                 | Action::Resample { geometry, .. } => {
                     let ((_, to), other) = (geometry.output, self.other(step, context, n));
-                    let (lines, scratch) = (context.share.of(to.h), self.scratch(context));
-                    self.lines(step, operands, other, lines, scratch);
+                    let lines = context.share.of(to.h);
+                    let with = (self.scratch(context), &self.lost[context.slot][n]);
+                    self.lines(step, operands, other, lines, with);
                 }
                 Action::Product { product, rows, .. } => {
                     let units = context.share.of(product::units(product));
@@ -686,15 +711,12 @@ impl TeamState {
                     numbers,
                     first,
                     count,
+                    bytes,
                     ..
                 } => {
-                    let second = self.other(step, context, n);
-                    self.sum(
-                        (operands, second),
-                        numbers,
-                        *first,
-                        context.share.of_rows(*count),
-                    );
+                    let both = (operands, self.other(step, context, n));
+                    let rows = context.share.of_rows(*count);
+                    self.sum(both, (numbers, bytes.as_ref()), *first, rows);
                 }
                 Action::Softmax { geometry, of } => {
                     let (_, to) = geometry.output;
@@ -752,11 +774,24 @@ impl TeamState {
     unsafe fn sum(
         &self,
         (Operands { x, result }, y): (Operands, *const f32),
-        numbers: &SumNumbers,
+        (numbers, bytes): (&SumNumbers, Option<&SumBytes>),
         first: usize,
         rows: Range<usize>,
     ) {
         let start = first + rows.start;
+        if let Some(bytes) = bytes {
+            let sum = ByteSum {
+                x: x.cast::<u8>().wrapping_add(start),
+                y: y.cast::<u8>().wrapping_add(start),
+                result: value_at(result, start, bytes.result.is_some()),
+                bytes: bytes.result,
+                count: rows.len().next_multiple_of(LINE),
+                integers: bytes.integers,
+                bounds: numbers.bounds,
+            };
+            // SAFETY: as below.
+            return unsafe { (bytes.kernel)(&sum) };
+        }
         // SAFETY: `check` has compared the sizes. The place of a record is whole cache lines, which
         // all lanes divide.
         unsafe {

@@ -4,7 +4,9 @@ use super::buffers::Floats;
 use super::dense::{Dense, Weights};
 use super::images;
 use super::micro::winograd;
-use super::micro::{Kernels, Rescale, SumNumbers, WindowOp};
+use super::micro::{
+    ByteSum, Bytes, ChannelWeights, Kernels, Rescale, SumIntegers, SumNumbers, WindowOp,
+};
 use super::moves::{Moves, SHARED_ROWS};
 use super::product;
 use crate::error::Error;
@@ -29,13 +31,39 @@ pub(crate) struct HostStep {
 impl HostStep {
     /// Returns true if the step reads or writes the buffer `place`.
     pub(super) fn touches(&self, place: Place) -> bool {
-        let other = match self.action {
-            Action::Combine { other, .. }
-            | Action::Product { other, .. }
-            | Action::Sum { other, .. } => Some(other),
+        [Some(self.from), Some(self.to), self.action.other()].contains(&Some(place))
+    }
+
+    /// True if the step reads its operands as bytes.
+    pub(super) fn reads_bytes(&self) -> bool {
+        match &self.action {
+            Action::Affine(Dense { whole, .. }) | Action::Convolution(Dense { whole, .. }, _) => {
+                whole.as_ref().is_some_and(|w| w.reads_bytes)
+            }
+            Action::Windows { bytes, .. } => bytes.is_some(),
+            Action::Sum { bytes, .. } => bytes.is_some(),
+            _ => false,
+        }
+    }
+
+    /// How the step writes its result as bytes. `None` for floats.
+    pub(super) fn written_bytes(&self) -> Option<Bytes> {
+        match &self.action {
+            Action::Affine(Dense { whole, .. }) | Action::Convolution(Dense { whole, .. }, _) => {
+                whole.as_ref()?.bytes
+            }
+            Action::Windows { bytes, .. } => Some(bytes.as_ref()?.bytes),
+            Action::Sum { bytes, .. } => bytes.as_ref()?.result,
             _ => None,
-        };
-        [Some(self.from), Some(self.to), other].contains(&Some(place))
+        }
+    }
+
+    /// The number of bytes of each value of the step's result.
+    pub(super) fn value_size(&self) -> usize {
+        match self.written_bytes() {
+            Some(_) => 1,
+            None => size_of::<f32>(),
+        }
     }
 }
 
@@ -67,6 +95,15 @@ impl Finish {
     }
 }
 
+/// How a sum of two values reads and writes bytes.
+pub(crate) struct SumBytes {
+    pub(super) kernel: unsafe fn(&ByteSum),
+    /// The numbers of the sum, for bytes as they are stored.
+    pub(super) integers: SumIntegers,
+    /// How the result is stored. `None` for floats.
+    pub(super) result: Option<Bytes>,
+}
+
 /// The computation of a step.
 pub(crate) enum Action {
     Affine(Dense),
@@ -88,6 +125,9 @@ pub(crate) enum Action {
         rescale: Option<Rescale>,
         /// The images that are read and written, and the window.
         geometry: Geometry,
+        /// The weights of a depthwise convolution that reads and writes bytes. `None` if the step
+        /// reads and writes floats.
+        bytes: Option<ChannelWeights>,
     },
     /// Arithmetic of two values, element by element.
     Combine {
@@ -117,6 +157,8 @@ pub(crate) enum Action {
         numbers: SumNumbers,
         first: usize,
         count: usize,
+        /// Says how bytes are read and written. `None` if the step reads and writes floats.
+        bytes: Option<SumBytes>,
     },
     /// Resampling: each pixel of the result is a weighted sum of pixels in a few rows and columns.
     Resample {
@@ -195,6 +237,16 @@ impl Action {
     /// The rows of the result of a convolution by tiles.
     pub(super) fn rows_of_tile(tiles: &Dense) -> usize {
         tiles.biases.len() / winograd::ELEMENTS
+    }
+
+    /// The buffer of the second operand.
+    pub(super) fn other(&self) -> Option<Place> {
+        match *self {
+            Action::Combine { other, .. }
+            | Action::Product { other, .. }
+            | Action::Sum { other, .. } => Some(other),
+            _ => None,
+        }
     }
 
     /// True for a step whose work has become part of another one.

@@ -21,7 +21,7 @@ use crate::observe::trace::Track;
 use crate::planner::arena::{Life, offsets};
 use crate::sys::thread::Thread;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// A batch that takes one thread less than this many microseconds is not shared. The submitting
@@ -360,6 +360,7 @@ fn shared(
         width,
         scores: slots(rows.scores)?,
         hidden,
+        lost: [(); SLOTS].map(|()| (0..batch).map(|_| AtomicBool::new(false)).collect()),
         classes: [(); SLOTS].map(|()| (0..batch).map(|_| AtomicU32::new(NAN_CLASS)).collect()),
         threads,
         steps,
@@ -431,11 +432,12 @@ impl Arena {
                 places[buffer] = None;
                 continue;
             }
+            let size = super::bytes::value_size(steps, Place::Hidden(buffer));
             lives.push(Life {
                 buffer,
                 first: band_of(first).map_or(first, |band| band.steps.start),
                 last: band_of(last).map_or(last, |band| band.steps.end - 1),
-                bytes: (rows * size_of::<f32>()).next_multiple_of(ARENA_ALIGN),
+                bytes: (rows * size).next_multiple_of(ARENA_ALIGN),
             });
         }
         let (bytes, starts) = offsets(lives);

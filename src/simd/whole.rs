@@ -1,13 +1,14 @@
-//! Models of 8-bit integers, whose values are whole numbers held in floats. The scaling behind a
-//! layer becomes part of the layer's step. Layers whose values and weights are small whole numbers
-//! get kernels for them.
+//! Models of 8-bit integers, whose values are whole numbers. The scaling behind a layer becomes
+//! part of the layer's step. Layers whose values and weights are small whole numbers get kernels
+//! for them. The values are floats, or bytes in the buffers that [`bytes`] chooses.
 
 use super::buffers::LINE;
+use super::bytes;
 use super::check::BufferRows;
 use super::dense::Dense;
 use super::images;
 use super::micro::{
-    Bounds, Kernels, ROOM, Rescale, SumNumbers, WholeKernels, WholeWeights, WholeWindows,
+    Bounds, Bytes, Kernels, ROOM, Rescale, SumNumbers, WholeKernels, WholeWeights, WholeWindows,
 };
 use super::steps::{Action, Finish, HostStep, Place};
 use crate::ir::graph::Shape;
@@ -25,11 +26,15 @@ pub(crate) struct WholeLayer {
     /// Changes no sum but clamps it to the bounds of the layer's activation, if the activation has
     /// any. For layers without a scaling.
     pub(super) unscaled: Rescale,
+    /// True if the operand has bytes, counted from the weights' `low`. False for floats.
+    pub(super) reads_bytes: bool,
+    /// How results are stored as bytes. `None` for floats.
+    pub(super) bytes: Option<Bytes>,
 }
 
 /// Biases are below this number, positive or negative. With the products of [`ROOM`] groups
 /// it stays below 2³¹.
-const MOST_BIAS: f32 = (1 << 30) as f32;
+pub(super) const MOST_BIAS: f32 = (1 << 30) as f32;
 
 /// Adds scalings to the layers before them, and gives layers of whole numbers their kernels.
 /// Networks of floats have no step that rounds, and stay as they are.
@@ -49,7 +54,7 @@ pub(super) fn prepare(steps: &mut [HostStep], rows: BufferRows<'_>, floats: &Ker
     let fits = |k: &WholeKernels| floats.lanes % k.lanes == 0;
     let kernels: Vec<WholeKernels> = WholeKernels::all().filter(fits).collect();
     let mut contents = Contents::default();
-    for step in steps {
+    for step in &mut *steps {
         sum(step);
         let read = contents.of(step.from);
         let (dense, window) = match &mut step.action {
@@ -64,6 +69,7 @@ pub(super) fn prepare(steps: &mut [HostStep], rows: BufferRows<'_>, floats: &Ker
         dense.whole = read.and_then(|v| fitting.find_map(|k| layer(dense, &window, k, &v)));
         contents.write(step);
     }
+    bytes::choose(steps);
 }
 
 /// Makes the scaling in step `i` part of the layer in the step before. Step `i` then does nothing.
@@ -115,6 +121,7 @@ fn sum(step: &mut HostStep) {
             numbers: SumNumbers::of([a, b], bounds),
             first: output.first,
             count: output.line * to.h,
+            bytes: None,
         };
     }
 }
@@ -255,6 +262,8 @@ fn layer(
         kernels: *kernels,
         weights,
         unscaled,
+        reads_bytes: false,
+        bytes: None,
     })
 }
 
@@ -290,7 +299,7 @@ fn pack(dense: &Dense, kernels: &WholeKernels, low: i32, to: &mut WholeWeights) 
 
 /// True for whole numbers of 32 bits. A conversion is faster than the function `fract` of most
 /// targets.
-fn is_whole(x: f32) -> bool {
+pub(super) fn is_whole(x: f32) -> bool {
     x as i32 as f32 == x
 }
 
@@ -361,7 +370,7 @@ fn union(a: Range<i32>, b: Range<i32>) -> Range<i32> {
 
 /// Returns the range of the whole numbers in bounds, and of 0. `None` for other bounds than small
 /// whole numbers.
-fn range(bounds: Bounds) -> Option<Range<i32>> {
+pub(super) fn range(bounds: Bounds) -> Option<Range<i32>> {
     let small = |x: f32| (is_whole(x) && x.abs() < 65536.0).then_some(x as i32);
     let (least, largest) = (small(bounds.least)?, small(bounds.largest)?);
     Some(least.min(0)..largest.max(0) + 1)

@@ -36,7 +36,8 @@ pub(super) fn whole() -> Option<WholeKernels> {
         lanes: Dots::LANES,
         group: Dots::GROUP,
         signed: Dots::SIGNED,
-        affine: whole::affine::<Dots, 4, 2, 4>,
+        affine: whole::affine::<Dots, 4, 2, 4, 4, 1>,
+        bytes: None,
     })
 }
 

@@ -10,6 +10,7 @@
 //! | `kernel`                | the micro-kernels: tiles, bias, activation                 |
 //! | `image`                 | the micro-kernels that treat each channel by itself        |
 //! | `whole`                 | the micro-kernels for products of whole numbers            |
+//! | `bytes`                 | the micro-kernels for whole numbers in bytes               |
 //! | `winograd`              | the transforms of a convolution by tiles                   |
 //! | `decode`                | bytes and text to numbers, for the readers of records      |
 //!
@@ -29,10 +30,13 @@ mod kernel;
 mod image;
 #[cfg_attr(target_arch = "arm", allow(dead_code))]
 mod vector;
+// Only x86-64 has kernels for whole numbers in bytes.
+#[cfg_attr(not(all(target_arch = "x86_64", mortonnet_avx512)), allow(dead_code))]
+mod bytes;
 // Only x86-64 and aarch64 have kernels for whole numbers.
 #[cfg_attr(
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
-    allow(dead_code)
+    allow(dead_code, unused_macros)
 )]
 mod whole;
 // Only x86-64 uses these transforms in Rust.
@@ -41,6 +45,9 @@ pub(super) mod winograd;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub(super) use bytes::{
+    ByteSum, Bytes, ChannelWeights, ChannelWindows, SumIntegers, scales_to_numbers,
+};
 pub(crate) use image::WindowOp;
 pub(super) use image::{Line, Scaling, SumNumbers, WholeSum, together};
 #[cfg(feature = "lab")]

@@ -1,18 +1,21 @@
 //! The micro-kernels for products of whole numbers, written once for all instruction sets that have
 //! them.
 //!
-//! Values come as floats, which hold the whole numbers of a model of 8-bit integers. They are
-//! packed into bytes or 16-bit integers, some thousand at a time, with the border of the image. So
-//! a window is a few runs of packed values, which are equally far from each other in all windows.
+//! Values come as bytes, or as floats, which hold the whole numbers of a model of 8-bit integers.
+//! Floats are packed into bytes or 16-bit integers, some thousand at a time, with the border of the
+//! image. Bytes are copied with the border. So a window is a few runs of packed values, which are
+//! equally far from each other in all windows. Windows of a single pixel in bytes are not copied.
+//!
 //! The sums are 32-bit integers, so they are exact. A sum that exceeds 2²⁴ is rounded once, when it
-//! becomes a float.
+//! becomes a float. Results are floats, or bytes again.
 
 use super::Bounds;
+use super::bytes::{ByteKernels, Bytes};
 use super::vector::Vector;
-use crate::ir::op::Window;
+use crate::ir::op::{Border, Window};
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
 /// The number of packed groups at a time: 32 KB, for which a thread's stack has room. Layers whose
 /// window covers more have no kernel.
@@ -54,7 +57,8 @@ pub(crate) struct Rescale {
 ///
 /// Safety of its computation: `windows` is sound. The rows are whole vectors, and `weights` and
 /// `rescale` are for all rows of the layer and for runs of the windows' length. `result` is valid
-/// for the rows of each window, `result_stride` values apart, and no other thread touches them.
+/// for the rows of each window, `result_stride` values apart, and no other thread touches them. Its
+/// values are bytes if there are `bytes`, else floats. Only kernels for bytes take and give them.
 pub(crate) struct WholeSubproblem<'a> {
     pub(crate) windows: WholeWindows,
     pub(crate) weights: &'a WholeWeights,
@@ -63,16 +67,35 @@ pub(crate) struct WholeSubproblem<'a> {
     /// The address of row 0 for the first window. Those of further windows follow line by line.
     pub(crate) result: *mut f32,
     pub(crate) result_stride: usize,
+    /// How results are stored as bytes. `None` for floats.
+    pub(crate) bytes: Option<Bytes>,
+    /// Marks for results in bytes, which cannot be NaN: one for each column of windows, or a single
+    /// one for all. A mark is set if a window has a value that is no whole number in range.
+    pub(crate) lost: &'a [AtomicBool],
+}
+
+impl WholeSubproblem<'_> {
+    /// Returns the address of the value with index `at` behind an address in the result.
+    #[inline(always)]
+    fn result_at(&self, result: *mut f32, at: usize) -> *mut f32 {
+        match self.bytes {
+            Some(_) => result.cast::<u8>().wrapping_add(at).cast(),
+            None => result.wrapping_add(at),
+        }
+    }
 }
 
 /// Windows of an image: some columns of some lines of windows. The records of an affine layer are
 /// the pixels of a line, with windows of one pixel.
 ///
-/// Safety of its use: `x` is valid for the image's values that the windows cover.
+/// Safety of its use: `x` is valid for the image's values that the windows cover. For bytes it is
+/// valid for the pixels with their padding.
 #[derive(Clone)]
 pub(crate) struct WholeWindows {
     /// The address of the image's pixel (0, 0), which may not exist if no window covers it.
     pub(crate) x: *const f32,
+    /// True if values are bytes, counted from [`WholeWeights::low`]. False for floats.
+    pub(crate) bytes: bool,
     /// The distances of two pixels and of two lines of the image, in values.
     pub(crate) pixel: usize,
     pub(crate) line: usize,
@@ -110,6 +133,28 @@ impl WholeWindows {
     /// The number of values that one window covers, with those between its elements.
     pub(crate) fn covered(window: &Window, channels: usize) -> usize {
         Needed::lines(window, 1).count * Needed::columns(window, 1).count * channels
+    }
+
+    /// Returns the address of the value with index `at` in the image.
+    #[inline(always)]
+    fn x_at(&self, at: usize) -> *const f32 {
+        match self.bytes {
+            true => self.x.cast::<u8>().wrapping_add(at).cast(),
+            false => self.x.wrapping_add(at),
+        }
+    }
+
+    /// True if windows of bytes are used where they are, because each is a single pixel. The last
+    /// group of a pixel may read padding, but not the next pixel.
+    fn stand(&self) -> bool {
+        let Window {
+            size,
+            stride,
+            border,
+            ..
+        } = self.window;
+        let plain = size == (1, 1) && stride == (1, 1) && border == Border::default();
+        self.bytes && plain && self.channels.next_multiple_of(4) <= self.pixel
     }
 
     /// Returns how many lines and columns of windows are computed next, if the lines from `line` on
@@ -187,6 +232,8 @@ pub(crate) struct WholeKernels {
     ///
     /// SAFETY: the subproblem is sound, and the CPU has the instruction set.
     pub(crate) affine: unsafe fn(&WholeSubproblem<'_>),
+    /// The kernels for values that stay bytes between layers. `None` if values are floats there.
+    pub(crate) bytes: Option<ByteKernels>,
 }
 
 impl WholeKernels {
@@ -220,7 +267,7 @@ impl WholeKernels {
         #[cfg(target_arch = "x86_64")]
         let special = match super::ANY_WEIGHTS || cfg!(mortonnet_whole) {
             true => super::x86::whole(),
-            false => [None; 3],
+            false => [None; 4],
         };
         #[cfg(target_arch = "aarch64")]
         let special = match super::ANY_WEIGHTS || cfg!(mortonnet_whole) {
@@ -265,6 +312,12 @@ pub(super) trait Dot: Copy {
     unsafe fn or(self, other: Self) -> Self;
     /// The bits that are set in any lane.
     unsafe fn any(self) -> u32;
+    /// Rounds N vectors of scaled sums and stores them as bytes. Only for instruction sets with
+    /// [`ByteKernels`].
+    unsafe fn store_bytes<const N: usize>(values: [Self::Float; N], bytes: &Bytes, to: *mut u8) {
+        let _ = (values, bytes, to);
+        unreachable!("only for kernels of bytes")
+    }
     /// [`tile`], compiled as a separate function for each M and N.
     unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>);
     /// [`pack_windows`], compiled as a separate function.
@@ -276,7 +329,8 @@ macro_rules! dot {
     ($name:ident, $features:literal, $type:ty, $float:ident, $group:literal, $splat:ident,
      $load:ident, $or:ident, $floats:ident, |$sums:ident, $values:ident, $weights:ident| $dot:expr,
      |$bits:ident, $to:ident| $pack:expr, |$from:ident, $count:ident| $some:expr
-     $(, signed, |$all:ident, $four:ident, $rows:ident, $lane:ident| $lanes:expr)?) => {
+     $(, signed, |$all:ident, $four:ident, $rows:ident, $lane:ident| $lanes:expr)?
+     $(, bytes($bytes:path))?) => {
         #[derive(Clone, Copy)]
         struct $name($type);
 
@@ -311,6 +365,18 @@ macro_rules! dot {
                     let $all = self.0;
                     // SAFETY: the trait's promise.
                     unsafe { $name($lanes) }
+                }
+            )?
+
+            $(
+                #[inline(always)]
+                unsafe fn store_bytes<const N: usize>(
+                    values: [$float; N],
+                    bytes: &Bytes,
+                    to: *mut u8,
+                ) {
+                    // SAFETY: the trait's promise.
+                    unsafe { $bytes(values, bytes, to) }
                 }
             )?
 
@@ -419,11 +485,14 @@ pub(super) struct Packed {
 /// The groups that [`pack`] may write behind the last value.
 const SPARE: usize = 16;
 
-/// The runs of packed windows.
+/// The runs of packed windows, or of windows that are used where they are.
 #[derive(Clone, Copy)]
 pub(super) struct PackedRuns {
     values: *const u8,
+    /// For each window, the place of its first byte. Null if windows are `apart` bytes from each
+    /// other.
     starts: *const u16,
+    apart: usize,
     /// The lines of a window, and its runs in a line.
     lines: usize,
     runs: usize,
@@ -465,6 +534,7 @@ pub(super) unsafe fn pack_windows<D: Dot>(
     let packed = PackedRuns {
         values,
         starts: to.starts.as_ptr().cast(),
+        apart: 0,
         lines: height,
         runs: width * windows.channels / run,
         line_apart: dilation_y * line,
@@ -514,7 +584,7 @@ unsafe fn pack_line<D: Dot>(
             fill(0, needed.count);
             return bits;
         }
-        let from = windows.x.wrapping_add(line * windows.line);
+        let start = line * windows.line;
         let first = windows.columns.start;
         if windows.pixel == channels && needed.stride <= needed.reach {
             let left = needed.place(first, 0);
@@ -523,17 +593,25 @@ unsafe fn pack_line<D: Dot>(
             let end = end.clamp(begin, needed.count);
             fill(0, begin);
             if begin < end {
-                let from = from.wrapping_add((left + begin - window.border.left) * channels);
+                let from = windows.x_at(start + (left + begin - window.border.left) * channels);
                 let inside = to.add(begin * channels * size);
-                bits = pack(bits, from, inside, (end - begin) * channels, low);
+                let count = (end - begin) * channels;
+                match windows.bytes {
+                    true => inside.copy_from_nonoverlapping(from.cast(), count),
+                    false => bits = pack(bits, from, inside, count, low),
+                }
             }
             fill(end, needed.count - end);
         } else {
             for x in 0..needed.count {
                 let column = needed.place(first, x).wrapping_sub(window.border.left);
                 if column < windows.width {
-                    let from = from.wrapping_add(column * windows.pixel);
-                    bits = pack(bits, from, to.add(x * channels * size), channels, low);
+                    let from = windows.x_at(start + column * windows.pixel);
+                    let pixel = to.add(x * channels * size);
+                    match windows.bytes {
+                        true => pixel.copy_from_nonoverlapping(from.cast(), channels),
+                        false => bits = pack(bits, from, pixel, channels, low),
+                    }
                 } else {
                     fill(x, 1);
                 }
@@ -558,15 +636,31 @@ pub(super) struct WholePlace<'a> {
     row: usize,
 }
 
-/// Computes a subproblem. A tile has M windows, or H or 1 at the end, and N vectors of rows, or 1
-/// at the end. Results of windows with a value that is NaN or infinite are NaN.
+/// The most bytes of windows that are used where they are, at a time. A second-level cache holds
+/// them beside the weights, which are read once for them.
+const STANDING: usize = 1 << 17;
+
+/// Computes a subproblem. A tile has M windows by N vectors of rows. At the end of the rows it has
+/// K windows by W vectors or one. At the end of the windows it has H of them or one. Results of
+/// windows with a value that is NaN or infinite are NaN, or marked as lost.
 ///
 /// SAFETY: the subproblem is sound, its rows are whole vectors, a window covers at most [`ROOM`]
 /// groups, and the CPU has the instruction set.
-pub(super) unsafe fn affine<D: Dot, const M: usize, const H: usize, const N: usize>(
+pub(super) unsafe fn affine<
+    D: Dot,
+    const M: usize,
+    const H: usize,
+    const N: usize,
+    const K: usize,
+    const W: usize,
+>(
     whole: &WholeSubproblem<'_>,
 ) {
     let windows = &whole.windows;
+    if windows.stand() {
+        // SAFETY: passed on.
+        return unsafe { standing::<D, M, H, N, K, W>(whole) };
+    }
     let mut packed = Packed {
         values: MaybeUninit::uninit(),
         starts: MaybeUninit::uninit(),
@@ -587,12 +681,55 @@ pub(super) unsafe fn affine<D: Dot, const M: usize, const H: usize, const N: usi
         // SAFETY: `next` limits what the windows cover; passed on.
         unsafe {
             let (x, bits) = D::pack_windows(&some, whole.weights.low, &mut packed);
-            block::<D, M, H, N>(whole, x, lines * columns, result);
+            block::<D, M, H, N, K, W>(whole, x, lines * columns, result);
             if bits & !packed_bits(D::GROUP) != 0 {
                 refuse::<D>(whole, &some, &mut packed, result);
             }
         }
-        result = result.wrapping_add(lines * columns * whole.result_stride);
+        result = whole.result_at(result, lines * columns * whole.result_stride);
+    }
+}
+
+/// Computes a subproblem whose windows are used where they are.
+///
+/// SAFETY: as [`affine`].
+#[inline(always)]
+unsafe fn standing<
+    D: Dot,
+    const M: usize,
+    const H: usize,
+    const N: usize,
+    const K: usize,
+    const W: usize,
+>(
+    whole: &WholeSubproblem<'_>,
+) {
+    let windows = &whole.windows;
+    let (mut lines, mut columns) = (windows.lines.len(), windows.columns.len());
+    // Lines without a gap are one line.
+    if columns == windows.width && windows.line == columns * windows.pixel {
+        (lines, columns) = (1, lines * columns);
+    }
+    let most = (STANDING / windows.pixel / M * M).max(M);
+    let mut result = whole.result;
+    for line in (windows.lines.start..).take(lines) {
+        let first = line * windows.line + windows.columns.start * windows.pixel;
+        for at in (0..columns).step_by(most) {
+            let count = most.min(columns - at);
+            let x = PackedRuns {
+                values: windows.x_at(first + at * windows.pixel).cast(),
+                starts: std::ptr::null(),
+                apart: windows.pixel,
+                lines: 1,
+                runs: 1,
+                line_apart: 0,
+                run_apart: 0,
+                length: windows.channels.div_ceil(D::GROUP),
+            };
+            // SAFETY: passed on.
+            unsafe { block::<D, M, H, N, K, W>(whole, x, count, result) };
+            result = whole.result_at(result, count * whole.result_stride);
+        }
     }
 }
 
@@ -600,7 +737,14 @@ pub(super) unsafe fn affine<D: Dot, const M: usize, const H: usize, const N: usi
 ///
 /// SAFETY: as [`affine`].
 #[inline(always)]
-unsafe fn block<D: Dot, const M: usize, const H: usize, const N: usize>(
+unsafe fn block<
+    D: Dot,
+    const M: usize,
+    const H: usize,
+    const N: usize,
+    const K: usize,
+    const W: usize,
+>(
     whole: &WholeSubproblem<'_>,
     x: PackedRuns,
     count: usize,
@@ -611,7 +755,7 @@ unsafe fn block<D: Dot, const M: usize, const H: usize, const N: usize>(
         whole,
         x,
         at,
-        result: result.wrapping_add(at * whole.result_stride),
+        result: whole.result_at(result, at * whole.result_stride),
         row,
     };
     // SAFETY: passed on.
@@ -622,35 +766,37 @@ unsafe fn block<D: Dot, const M: usize, const H: usize, const N: usize>(
             row += WIDE * D::LANES;
         }
         while row < whole.rows.end {
-            let wide = row + N * D::LANES <= whole.rows.end;
-            macro_rules! tile {
-                ($m:expr, $at:expr) => {
-                    if wide {
-                        D::tile::<$m, N>(&place($at, row))
-                    } else {
-                        D::tile::<$m, 1>(&place($at, row))
+            let left = (whole.rows.end - row) / D::LANES;
+            let vectors = [N, W, 1].into_iter().find(|&n| n <= left).unwrap_or(1);
+            macro_rules! tiles {
+                ($m:expr, $n:expr, $at:ident) => {
+                    while count - $at >= $m {
+                        D::tile::<$m, $n>(&place($at, row));
+                        $at += $m;
                     }
                 };
             }
             let mut at = 0;
-            while at + M <= count {
-                tile!(M, at);
-                at += M;
+            if vectors == N {
+                tiles!(M, N, at);
+                tiles!(H, N, at);
+                tiles!(1, N, at);
+            } else if vectors == W {
+                tiles!(K, W, at);
+                tiles!(H, W, at);
+                tiles!(1, W, at);
+            } else {
+                tiles!(K, 1, at);
+                tiles!(H, 1, at);
+                tiles!(1, 1, at);
             }
-            while at + H <= count {
-                tile!(H, at);
-                at += H;
-            }
-            while at < count {
-                tile!(1, at);
-                at += 1;
-            }
-            row += if wide { N * D::LANES } else { D::LANES };
+            row += vectors * D::LANES;
         }
     }
 }
 
-/// Sets the results of windows with a value that is no whole number in range to NaN.
+/// Sets the results of windows with a value that is no whole number in range to NaN, or marks them
+/// as lost.
 ///
 /// SAFETY: as [`affine`].
 #[cold]
@@ -689,13 +835,18 @@ unsafe fn refuse<D: Dot>(
             // SAFETY: the caller's promise.
             bits |= unsafe { D::pack_windows(&one, whole.weights.low, packed).1 };
         }
-        if bits & !packed_bits(D::GROUP) != 0 {
+        let wrong = bits & !packed_bits(D::GROUP) != 0;
+        if wrong && whole.bytes.is_some() {
+            let mark = whole.lost.get(column - whole.windows.columns.start);
+            let mark = mark.or(whole.lost.first());
+            mark.inspect(|mark| mark.store(true, Ordering::Relaxed));
+        } else if wrong {
             for row in whole.rows.clone() {
                 // SAFETY: the caller's promise.
                 unsafe { *result.add(row) = f32::NAN }
             }
         }
-        result = result.wrapping_add(whole.result_stride);
+        result = whole.result_at(result, whole.result_stride);
     }
 }
 
@@ -704,20 +855,19 @@ unsafe fn refuse<D: Dot>(
 /// SAFETY: as [`affine`]. The place is inside the subproblem.
 #[inline(always)]
 pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholePlace<'_>) {
-    let (
-        &WholePlace {
-            at, row, result, ..
-        },
-        packed,
-    ) = (place, place.x);
-    let (whole, weights) = (place.whole, place.whole.weights);
+    let (&WholePlace { at, row, .. }, packed) = (place, place.x);
+    let weights = place.whole.weights;
     let groups = packed.lines * packed.runs * packed.length;
     // SAFETY: each pointer stays inside its array. Vectors of zero bytes are zeros.
     unsafe {
         let mut next = weights.groups.as_ptr().add(row * groups);
         let (mut sums, mut x): ([[D; N]; M], _) = (std::mem::zeroed(), [packed.values; M]);
         unrolled!(m < M, {
-            x[m] = x[m].add(usize::from(*packed.starts.add(at + m)))
+            let start = match packed.starts.is_null() {
+                true => (at + m) * packed.apart,
+                false => usize::from(*packed.starts.add(at + m)),
+            };
+            x[m] = x[m].add(start);
         });
         unrolled!(i < N, {
             let start = D::load(weights.start.as_ptr().add(row + i * D::LANES).cast());
@@ -756,12 +906,61 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
                 }
             }
         }
+        finish::<D, M, N>(place, sums);
+    }
+}
+
+/// Scales, rounds and stores the sums of a tile.
+///
+/// SAFETY: as [`tile`].
+#[inline(always)]
+unsafe fn finish<D: Dot, const M: usize, const N: usize>(
+    place: &WholePlace<'_>,
+    sums: [[D; N]; M],
+) {
+    let &WholePlace {
+        whole, row, result, ..
+    } = place;
+    let (factors, summands) = (&whole.rescale.factors, &whole.rescale.summands);
+    // SAFETY: passed on. Vectors of zero bytes are zeros.
+    unsafe {
+        if let Some(bytes) = &whole.bytes {
+            let mut numbers: [[D::Float; N]; 2] = std::mem::zeroed();
+            unrolled!(i < N, {
+                let at = row + i * D::LANES;
+                numbers[0][i] = D::Float::load(factors.as_ptr().add(at));
+                numbers[1][i] = D::Float::load(summands.as_ptr().add(at));
+            });
+            let mut values: [[D::Float; N]; M] = std::mem::zeroed();
+            unrolled!(m < M, {
+                unrolled!(i < N, {
+                    values[m][i] = numbers[1][i].fma(sums[m][i].floats(), numbers[0][i]);
+                });
+            });
+            let result = result.cast::<u8>().add(row);
+            // Windows without a gap are stored together, if all of them fill whole vectors.
+            if N < 4 && M * N % 4 == 0 && whole.result_stride == N * D::LANES {
+                unrolled!(part < M * N / 4, {
+                    let mut four: [D::Float; 4] = std::mem::zeroed();
+                    unrolled!(i < 4, {
+                        let at = 4 * part + i;
+                        four[i] = values[at / N][at % N];
+                    });
+                    D::store_bytes(four, bytes, result.add(4 * part * D::LANES));
+                });
+                return;
+            }
+            unrolled!(m < M, {
+                D::store_bytes(values[m], bytes, result.add(m * whole.result_stride));
+            });
+            return;
+        }
         let Bounds { least, largest } = whole.rescale.bounds;
         let (least, largest) = (D::Float::splat(least), D::Float::splat(largest));
         unrolled!(i < N, {
             let at = row + i * D::LANES;
-            let factor = D::Float::load(whole.rescale.factors.as_ptr().add(at));
-            let summand = D::Float::load(whole.rescale.summands.as_ptr().add(at));
+            let factor = D::Float::load(factors.as_ptr().add(at));
+            let summand = D::Float::load(summands.as_ptr().add(at));
             unrolled!(m < M, {
                 let mut value = summand.fma(sums[m][i].floats(), factor);
                 if whole.rescale.rounds {

@@ -36,10 +36,10 @@ pub(super) fn available() -> [Option<Kernels>; 2] {
 
 /// Returns the integer kernels that the CPU and the operating system support, fastest first. They
 /// are detected separately, because only integer networks need them.
-pub(super) fn whole() -> [Option<WholeKernels>; 3] {
+pub(super) fn whole() -> [Option<WholeKernels>; 4] {
     let [avx512, avx2] = available();
     if avx2.is_none() {
-        return [None; 3];
+        return [None; 4];
     }
     #[cfg(mortonnet_avx512)]
     {
@@ -51,16 +51,21 @@ pub(super) fn whole() -> [Option<WholeKernels>; 3] {
         let (first, second) = unsafe { (__cpuid_count(7, 0), __cpuid_count(7, 1)) };
         let bytes = avx512.is_some() && first.ebx & BW != 0 && first.ecx & VNNI != 0;
         let avx = first.eax >= 1 && second.eax & AVX_VNNI != 0;
+        #[cfg(test)]
+        let for_tests = (bytes && first.ebx & 1 << 31 != 0).then_some(avx512::VNNI_256);
+        #[cfg(not(test))]
+        let for_tests = None;
         [
             bytes.then_some(avx512::VNNI),
             avx.then_some(avx512::AVX_VNNI),
             Some(PAIRS),
+            for_tests,
         ]
     }
     #[cfg(not(mortonnet_avx512))]
     {
         let _ = avx512;
-        [Some(PAIRS), None, None]
+        [Some(PAIRS), None, None, None]
     }
 }
 
@@ -227,7 +232,8 @@ const PAIRS: WholeKernels = WholeKernels {
     lanes: Pairs::LANES,
     group: Pairs::GROUP,
     signed: Pairs::SIGNED,
-    affine: whole::affine::<Pairs, 6, 3, 2>,
+    affine: whole::affine::<Pairs, 6, 3, 2, 6, 1>,
+    bytes: None,
 };
 
 dot!(
@@ -271,6 +277,7 @@ const ONE_BITS: i32 = whole::ONE.to_bits() as i32;
 #[cfg(mortonnet_avx512)]
 #[allow(clippy::incompatible_msrv)]
 mod avx512 {
+    use super::super::bytes::{self, ByteKernels, ByteSum, Bytes, ChannelWindows, Narrow};
     use super::*;
 
     /// The kernels for AVX-512. 24 sums, three vectors of weights and a value fit the 32 registers.
@@ -339,23 +346,19 @@ mod avx512 {
         _mm512_cvtepi32_ps
     );
 
-    /// Integer kernels for AVX-512 VNNI that multiply bytes and add four products to a sum. Their
-    /// tiles are those of the float kernels.
+    /// Integer kernels for AVX-512 VNNI that multiply bytes and add four products to a sum. A tile
+    /// has four vectors of rows, because most layers have a multiple of 64 channels.
     pub(super) const VNNI: WholeKernels = WholeKernels {
         name: "avx512vnni",
         lanes: Bytes512::LANES,
         group: Bytes512::GROUP,
         signed: Bytes512::SIGNED,
-        affine: whole::affine::<Bytes512, 8, 4, 3>,
-    };
-
-    /// Integer kernels that multiply bytes, for CPUs with AVX-VNNI but without AVX-512.
-    pub(super) const AVX_VNNI: WholeKernels = WholeKernels {
-        name: "avxvnni",
-        lanes: Bytes256::LANES,
-        group: Bytes256::GROUP,
-        signed: Bytes256::SIGNED,
-        affine: whole::affine::<Bytes256, 6, 3, 2>,
+        affine: whole::affine::<Bytes512, 6, 2, 4, 8, 2>,
+        bytes: Some(ByteKernels {
+            block: 4 * Bytes512::LANES,
+            channels: bytes512_channels,
+            sum: bytes512_sum,
+        }),
     };
 
     dot!(
@@ -375,32 +378,247 @@ mod avx512 {
             _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(numbers));
             numbers
         },
-        |from, count| _mm512_maskz_loadu_ps((1 << count) - 1, from)
+        |from, count| _mm512_maskz_loadu_ps((1 << count) - 1, from),
+        bytes(bytes::store::<Bytes512, N>)
     );
 
-    dot!(
+    compiled! { "avx512f,avx512bw,avx512vnni,avx2,fma":
+        bytes512_channels = bytes::channels::<Bytes512>, (windows: &ChannelWindows<'_>);
+        bytes512_sum = bytes::sum::<Bytes512>, (sum: &ByteSum);
+    }
+
+    // SAFETY of the bodies: the trait's promise.
+    impl Narrow for Bytes512 {
+        inlined! {
+            fn nearest(F32x16(floats): F32x16) { Bytes512(_mm512_cvtps_epi32(floats)) }
+            fn narrow([a, b, c, d]: [Self; 4], Bytes512(low): Self) {
+                {
+                    let first = _mm512_subs_epi16(_mm512_packs_epi32(a.0, b.0), low);
+                    let second = _mm512_subs_epi16(_mm512_packs_epi32(c.0, d.0), low);
+                    Bytes512(_mm512_packus_epi16(first, second))
+                }
+            }
+            fn in_order(self) {
+                {
+                    let places = _mm512_setr_epi32(
+                        0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
+                    );
+                    Bytes512(_mm512_permutexvar_epi32(places, self.0))
+                }
+            }
+            fn max_bytes(self, Bytes512(other): Self) { Bytes512(_mm512_max_epu8(self.0, other)) }
+            fn min_bytes(self, Bytes512(other): Self) { Bytes512(_mm512_min_epu8(self.0, other)) }
+            fn load_bytes(from: *const u8, count: usize) {
+                Bytes512(match count {
+                    64.. => _mm512_loadu_si512(from.cast()),
+                    _ => _mm512_maskz_loadu_epi8((1 << count) - 1, from.cast()),
+                })
+            }
+            fn load_pixels(from: *const u8, pixel: usize, apart: usize) {
+                {
+                    let second = from.wrapping_add(apart);
+                    let [low, high] = match pixel {
+                        32 => [
+                            _mm256_loadu_si256(from.cast()),
+                            _mm256_loadu_si256(second.cast()),
+                        ],
+                        _ => {
+                            let third = second.wrapping_add(apart);
+                            let fourth = third.wrapping_add(apart);
+                            [
+                                _mm256_loadu2_m128i(second.cast(), from.cast()),
+                                _mm256_loadu2_m128i(fourth.cast(), third.cast()),
+                            ]
+                        }
+                    };
+                    Bytes512(_mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high))
+                }
+            }
+            fn shift(self, count: u32) {
+                Bytes512(_mm512_sra_epi32(self.0, _mm_cvtsi32_si128(count as i32)))
+            }
+            fn times(self, Bytes512(other): Self) { Bytes512(_mm512_mullo_epi32(self.0, other)) }
+            fn add(self, Bytes512(other): Self) { Bytes512(_mm512_add_epi32(self.0, other)) }
+            fn load_numbers(from: *const u8) {
+                Bytes512(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn store_first(self, to: *mut u8, count: usize) {
+            // SAFETY: the trait's promise.
+            unsafe {
+                match count {
+                    64.. => _mm512_storeu_si512(to.cast(), self.0),
+                    32 => _mm256_storeu_si256(to.cast(), _mm512_castsi512_si256(self.0)),
+                    16 => _mm_storeu_si128(to.cast(), _mm512_castsi512_si128(self.0)),
+                    _ => _mm512_mask_storeu_epi8(to.cast(), (1 << count) - 1, self.0),
+                }
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn quads([Bytes512(a), Bytes512(b), Bytes512(c)]: [Self; 3]) -> [Self; 4] {
+            // SAFETY: the trait's promise.
+            unsafe {
+                let zero = _mm512_setzero_si512();
+                let (low, high) = (_mm512_unpacklo_epi8(a, b), _mm512_unpackhi_epi8(a, b));
+                let third = [_mm512_unpacklo_epi8(c, zero), _mm512_unpackhi_epi8(c, zero)];
+                [
+                    Bytes512(_mm512_unpacklo_epi16(low, third[0])),
+                    Bytes512(_mm512_unpackhi_epi16(low, third[0])),
+                    Bytes512(_mm512_unpacklo_epi16(high, third[1])),
+                    Bytes512(_mm512_unpackhi_epi16(high, third[1])),
+                ]
+            }
+        }
+    }
+
+    /// Defines vectors of 256 bits whose instruction `$dot` multiplies bytes, and kernels for them.
+    macro_rules! bytes256 {
+        ($kernels:ident, $called:literal, $name:ident, $features:literal, $dot:ident,
+         $channels:ident, $sum:ident) => {
+            pub(super) const $kernels: WholeKernels = WholeKernels {
+                name: $called,
+                lanes: $name::LANES,
+                group: $name::GROUP,
+                signed: $name::SIGNED,
+                affine: whole::affine::<$name, 6, 3, 2, 6, 1>,
+                bytes: Some(ByteKernels {
+                    block: 4 * $name::LANES,
+                    channels: $channels,
+                    sum: $sum,
+                }),
+            };
+
+            dot!(
+                $name,
+                $features,
+                __m256i,
+                F32x8,
+                4,
+                _mm256_set1_epi32,
+                _mm256_loadu_si256,
+                _mm256_or_si256,
+                _mm256_cvtepi32_ps,
+                |sums, values, weights| $dot(sums, values, weights),
+                |floats, to| {
+                    let one = _mm256_set1_epi32(ONE_BITS);
+                    let numbers = _mm256_sub_epi32(_mm256_castps_si256(floats), one);
+                    let pairs = _mm256_packus_epi32(numbers, numbers);
+                    let bytes = _mm256_packus_epi16(pairs, pairs);
+                    let (low, high) = (
+                        _mm256_castsi256_si128(bytes),
+                        _mm256_extracti128_si256::<1>(bytes),
+                    );
+                    _mm_storel_epi64(to.cast(), _mm_unpacklo_epi32(low, high));
+                    numbers
+                },
+                |from, count| _mm256_maskload_ps(from, first_of_8(count)),
+                bytes(bytes::store::<$name, N>)
+            );
+
+            compiled! { $features:
+                $channels = bytes::channels::<$name>, (windows: &ChannelWindows<'_>);
+                $sum = bytes::sum::<$name>, (sum: &ByteSum);
+            }
+
+            // SAFETY of the bodies: the trait's promise.
+            impl Narrow for $name {
+                inlined! {
+                    fn nearest(F32x8(floats): F32x8) { $name(_mm256_cvtps_epi32(floats)) }
+                    fn narrow([a, b, c, d]: [Self; 4], $name(low): Self) {
+                        {
+                            let first = _mm256_subs_epi16(_mm256_packs_epi32(a.0, b.0), low);
+                            let second = _mm256_subs_epi16(_mm256_packs_epi32(c.0, d.0), low);
+                            $name(_mm256_packus_epi16(first, second))
+                        }
+                    }
+                    fn in_order(self) {
+                        {
+                            let places = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+                            $name(_mm256_permutevar8x32_epi32(self.0, places))
+                        }
+                    }
+                    fn max_bytes(self, $name(other): Self) {
+                        $name(_mm256_max_epu8(self.0, other))
+                    }
+                    fn min_bytes(self, $name(other): Self) {
+                        $name(_mm256_min_epu8(self.0, other))
+                    }
+                    fn load_bytes(from: *const u8, count: usize) {
+                        $name(match count {
+                            32.. => _mm256_loadu_si256(from.cast()),
+                            _ => _mm256_zextsi128_si256(_mm_loadu_si128(from.cast())),
+                        })
+                    }
+                    fn load_pixels(from: *const u8, _pixel: usize, apart: usize) {
+                        $name(_mm256_loadu2_m128i(from.wrapping_add(apart).cast(), from.cast()))
+                    }
+                    fn load_numbers(from: *const u8) {
+                        $name(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast())))
+                    }
+                    fn shift(self, count: u32) {
+                        $name(_mm256_sra_epi32(self.0, _mm_cvtsi32_si128(count as i32)))
+                    }
+                    fn times(self, $name(other): Self) {
+                        $name(_mm256_mullo_epi32(self.0, other))
+                    }
+                    fn add(self, $name(other): Self) { $name(_mm256_add_epi32(self.0, other)) }
+                }
+
+                #[inline(always)]
+                unsafe fn store_first(self, to: *mut u8, count: usize) {
+                    // SAFETY: the trait's promise.
+                    unsafe {
+                        let low = _mm256_castsi256_si128(self.0);
+                        match count {
+                            32.. => _mm256_storeu_si256(to.cast(), self.0),
+                            16 => _mm_storeu_si128(to.cast(), low),
+                            _ => _mm_storel_epi64(to.cast(), low),
+                        }
+                    }
+                }
+
+                #[inline(always)]
+                unsafe fn quads([$name(a), $name(b), $name(c)]: [Self; 3]) -> [Self; 4] {
+                    // SAFETY: the trait's promise.
+                    unsafe {
+                        let zero = _mm256_setzero_si256();
+                        let (low, high) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
+                        let third = [_mm256_unpacklo_epi8(c, zero), _mm256_unpackhi_epi8(c, zero)];
+                        [
+                            $name(_mm256_unpacklo_epi16(low, third[0])),
+                            $name(_mm256_unpackhi_epi16(low, third[0])),
+                            $name(_mm256_unpacklo_epi16(high, third[1])),
+                            $name(_mm256_unpackhi_epi16(high, third[1])),
+                        ]
+                    }
+                }
+            }
+        };
+    }
+
+    // Integer kernels that multiply bytes, for CPUs with AVX-VNNI but without AVX-512.
+    bytes256!(
+        AVX_VNNI,
+        "avxvnni",
         Bytes256,
         "avxvnni,avx2,fma",
-        __m256i,
-        F32x8,
-        4,
-        _mm256_set1_epi32,
-        _mm256_loadu_si256,
-        _mm256_or_si256,
-        _mm256_cvtepi32_ps,
-        |sums, values, weights| _mm256_dpbusd_avx_epi32(sums, values, weights),
-        |floats, to| {
-            let one = _mm256_set1_epi32(ONE_BITS);
-            let numbers = _mm256_sub_epi32(_mm256_castps_si256(floats), one);
-            let pairs = _mm256_packus_epi32(numbers, numbers);
-            let bytes = _mm256_packus_epi16(pairs, pairs);
-            let (low, high) = (
-                _mm256_castsi256_si128(bytes),
-                _mm256_extracti128_si256::<1>(bytes),
-            );
-            _mm_storel_epi64(to.cast(), _mm_unpacklo_epi32(low, high));
-            numbers
-        },
-        |from, count| _mm256_maskload_ps(from, first_of_8(count))
+        _mm256_dpbusd_avx_epi32,
+        bytes256_channels,
+        bytes256_sum
+    );
+
+    // The same kernels with the instruction of AVX-512, so that tests run them on more CPUs.
+    #[cfg(test)]
+    bytes256!(
+        VNNI_256,
+        "avx512vnni of 256 bits",
+        Bytes256Long,
+        "avx512vnni,avx512vl,avx2,fma",
+        _mm256_dpbusd_epi32,
+        long_channels,
+        long_sum
     );
 }

@@ -12,6 +12,7 @@ use crate::simd::moves::Moves;
 use crate::simd::steps::Finish;
 use crate::simd::{Team, TeamSizes};
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Returns a random whole number in a range.
 fn draw(seed: &mut u32, from: Range<i32>) -> i32 {
@@ -167,6 +168,7 @@ impl Case {
         let result_of = (result.as_mut_ptr(), stride);
         let of_kernel = WholeWindows {
             x: x.as_ptr(),
+            bytes: false,
             pixel: windows.pixel,
             line: windows.width * windows.pixel,
             channels,
@@ -180,7 +182,7 @@ impl Case {
         // SAFETY: the sizes are right by construction, and the CPU can run these kernels.
         unsafe {
             let whole = dense.whole.as_ref().unwrap();
-            dense.whole_product(&floats, whole, 0..rows, of_kernel, result_of);
+            dense.whole_product(&floats, whole, 0..rows, of_kernel.clone(), result_of, &[]);
         }
         for n in 0..records {
             let value = |k: usize| windows.value(&x, n, k);
@@ -216,6 +218,76 @@ impl Case {
                 behind.iter().all(|&v| v == 77.0),
                 "written behind record {n}"
             );
+        }
+        if scaled && kernels.bytes.is_some() {
+            self.check_bytes(&mut dense, &x, (of_kernel, &result, stride));
+        }
+    }
+}
+
+impl Case {
+    /// Computes the case again with results in bytes, and with an operand in bytes too. `result`
+    /// has the right results, `stride` floats apart.
+    fn check_bytes(
+        &self,
+        dense: &mut Dense,
+        x: &[f32],
+        (windows, result, stride): (WholeWindows, &[f32], usize),
+    ) {
+        const CANARY: u8 = 0xa5;
+        let (rows, records) = (self.rows, self.windows.count.0 * self.windows.count.1);
+        let Windows {
+            channels, pixel, ..
+        } = self.windows;
+        let stored = Bytes {
+            low: -128,
+            least: 0,
+            largest: 255,
+        };
+        let low = dense.whole.as_ref().unwrap().weights.low;
+        // Pixels as far from each other as those of floats, or at a multiple of four bytes.
+        for apart in [None, Some(pixel), Some(pixel.next_multiple_of(4))] {
+            let whole = dense.whole.as_mut().unwrap();
+            whole.bytes = Some(stored);
+            whole.reads_bytes = apart.is_some();
+            dense.check();
+            let mut windows = windows.clone();
+            let mut bytes = Vec::new();
+            if let Some(apart) = apart {
+                for pixel in x.chunks_exact(pixel) {
+                    let values = pixel[..channels].iter().map(|v| (v - low) as u8);
+                    bytes.extend(values.chain(std::iter::repeat_n(CANARY, apart - channels)));
+                }
+                windows.x = bytes.as_ptr().cast();
+                windows.bytes = true;
+                (windows.pixel, windows.line) = (apart, windows.width * apart);
+            }
+            let lost = [const { AtomicBool::new(false) }];
+            let mut found = vec![CANARY; records * stride + 64];
+            let floats = Kernels::all().find(|k| 16 % k.lanes == 0).unwrap();
+            // SAFETY: the sizes are right by construction, and the CPU can run these kernels.
+            unsafe {
+                let whole = dense.whole.as_ref().unwrap();
+                let result = (found.as_mut_ptr().cast(), stride);
+                dense.whole_product(&floats, whole, 0..rows, windows, result, &lost);
+            }
+            let mut wrong = false;
+            for (n, (found, right)) in (found.chunks(stride).zip(result.chunks(stride)))
+                .take(records)
+                .enumerate()
+            {
+                let what = format!("{:?} {rows} rows, {apart:?}: record {n}", self.windows);
+                let (values, behind) = found.split_at(rows);
+                assert!(behind.iter().all(|&b| b == CANARY), "{what}: behind");
+                wrong |= right[0].is_nan();
+                let same = |(&found, &right): (&u8, &f32)| {
+                    right.is_nan() || f32::from(found) - 128.0 == right
+                };
+                assert!(values.iter().zip(right).all(same), "{what}");
+            }
+            if apart.is_none() {
+                assert_eq!(lost[0].load(Relaxed), wrong, "{:?}", self.windows);
+            }
         }
     }
 }
