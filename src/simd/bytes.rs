@@ -9,13 +9,15 @@
 //! value that is NaN or infinite. The arg-max at the end makes the scores of such records NaN. Only
 //! networks with an arg-max have bytes.
 
-use super::check::right;
+use super::check::{BufferRows, right};
 use super::dense::Dense;
+use super::images;
 use super::micro::{
     Bytes, ChannelWeights, Rescale, SumIntegers, WholeKernels, WindowOp, scales_to_numbers,
 };
 use super::steps::{Action, HostStep, Place, SumBytes};
 use super::whole::{MOST_BIAS, is_whole, range};
+use crate::ir::graph::Shape;
 use crate::ir::view::{Geometry, Image};
 
 #[cfg(test)]
@@ -34,7 +36,7 @@ pub(super) fn value_size(steps: &[HostStep], place: Place) -> usize {
 }
 
 /// Chooses the buffers that hold bytes, and prepares the steps that touch them.
-pub(super) fn choose(steps: &mut [HostStep]) {
+pub(super) fn choose(steps: &mut [HostStep], rows: BufferRows<'_>) {
     let kernels = steps.iter().find_map(|s| {
         let whole = s.action.dense()?.whole.as_ref()?;
         whole.kernels.bytes.is_some().then_some(whole.kernels)
@@ -44,7 +46,7 @@ pub(super) fn choose(steps: &mut [HostStep]) {
         return;
     };
     let mut chosen = Chosen::all(steps, &kernels);
-    while let Some(wrong) = chosen.wrong(steps, &kernels) {
+    while let Some(wrong) = chosen.wrong(steps, &kernels, rows) {
         chosen.buffers.retain(|(place, _)| *place != wrong);
     }
     for step in steps.iter_mut().filter(|s| !s.action.is_nothing()) {
@@ -116,7 +118,12 @@ impl Chosen {
     }
 
     /// Returns a buffer that a step cannot read or write as bytes as things are.
-    fn wrong(&self, steps: &[HostStep], kernels: &WholeKernels) -> Option<Place> {
+    fn wrong(
+        &self,
+        steps: &[HostStep],
+        kernels: &WholeKernels,
+        rows: BufferRows<'_>,
+    ) -> Option<Place> {
         let steps = steps.iter().filter(|s| !s.action.is_nothing());
         for step in steps {
             let (from, to) = (self.of(step.from), self.of(step.to));
@@ -132,13 +139,15 @@ impl Chosen {
                             w.kernels.bytes.is_some() && w.weights.low == f32::from(b.low)
                         })
                     };
-                    (reads, writes) = (from.is_none_or(same), true);
+                    let inside = reads_inside(step, rows);
+                    (reads, writes) = (from.is_none_or(|b| same(b) && inside), true);
                 }
                 Action::Windows { .. } => {
                     let fits = from
                         .zip(to)
                         .and_then(|(a, b)| channels(&step.action, kernels, a, b));
-                    (reads, writes) = (fits.is_some(), fits.is_some());
+                    let fits = fits.is_some() && reads_inside(step, rows);
+                    (reads, writes) = (fits, fits);
                 }
                 Action::Sum { numbers, .. } => {
                     let both = from.and(of_other).and(SumIntegers::of(numbers)).is_some();
@@ -159,6 +168,33 @@ impl Chosen {
         }
         None
     }
+}
+
+/// True if a step that reads an image of bytes reads nothing behind its buffer. Other bytes of the
+/// buffer may be read, since nobody writes them at that time.
+fn reads_inside(step: &HostStep, rows: BufferRows<'_>) -> bool {
+    let (image, shape, read) = match &step.action {
+        Action::Convolution(_, geometry) => {
+            let (image, shape) = geometry.input;
+            // A pixel is read in groups of four bytes if it has room for them.
+            let groups = shape.c.next_multiple_of(4);
+            (
+                image,
+                shape,
+                if groups <= image.pixel {
+                    groups
+                } else {
+                    shape.c
+                },
+            )
+        }
+        Action::Windows { geometry, .. } => {
+            let ((image, shape), (output, _)) = (geometry.input, geometry.output);
+            (image, shape, output.pixel)
+        }
+        _ => return true,
+    };
+    images::end(image, Shape { c: read, ..shape }) <= rows.of(step.from)
 }
 
 /// Returns how a step can write bytes. `None` if it writes floats only.
@@ -267,22 +303,26 @@ fn channels(
 /// # Panics
 /// If a step takes a buffer of bytes for one of floats or the other way round, or breaks another
 /// condition of the kernels for bytes.
-pub(super) fn check(steps: &[HostStep]) {
-    let ends = steps
-        .iter()
-        .filter(|s| matches!(s.action, Action::ArgMax(_)));
-    let ends = ends.count();
-    for step in steps {
+pub(super) fn check(steps: &[HostStep], rows: BufferRows<'_>) {
+    let ends = |s: &HostStep| matches!(s.action, Action::ArgMax(_));
+    let (count, end) = (
+        steps.iter().filter(|s| ends(s)).count(),
+        steps.iter().position(ends),
+    );
+    for (i, step) in steps.iter().enumerate() {
         let other = step.action.other().unwrap_or(step.from);
         for place in [step.from, other] {
             right((value_size(steps, place) == 1) == step.reads_bytes());
         }
+        right(!step.reads_bytes() || reads_inside(step, rows));
         // The size of a buffer is that of all its writers.
         right(value_size(steps, step.to) == step.value_size());
         let Some(written) = step.written_bytes() else {
             continue;
         };
-        right(matches!(step.to, Place::Hidden(_)) && ends == 1);
+        // The arg-max clears the marks that steps before it have set.
+        right(count == 1 && end.is_some_and(|end| i < end));
+        right(matches!(step.to, Place::Hidden(_)));
         right(written.least <= written.largest);
         match &step.action {
             Action::Convolution(dense, Geometry { output, .. }) => {

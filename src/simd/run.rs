@@ -189,7 +189,7 @@ impl TeamState {
             let floats = (rows * size).div_ceil(size_of::<f32>());
             right(!matches!(home, Home::Workspace(at) if at + floats > self.workspaces.stride));
         }
-        bytes::check(&self.steps);
+        bytes::check(&self.steps, rows);
         self.steps
             .iter()
             .for_each(|step| check(step, rows, &self.kernels));
@@ -385,19 +385,27 @@ impl TeamState {
 
     /// SAFETY: as declared for `step`.
     unsafe fn affine(&self, step: &HostStep, dense: &Dense, context: &TileContext) {
-        let first = context.records.start;
-        let part = Part {
-            rows: context.rows.clone().unwrap_or(0..dense.biases.len()),
-            records: context.records.len(),
-            x: self.record(step.from, context, first),
-            x_stride: self.stride(step.from, context.slot),
-            runs: None,
-            result: self.record(step.to, context, first),
-            result_stride: self.stride(step.to, context.slot),
+        // In a job of few records, each has a workspace of its own. So they are not equally far
+        // from each other.
+        let apart = if context.few {
+            1
+        } else {
+            context.records.len().max(1)
         };
-        let lost = &self.lost[context.slot][context.records.clone()];
-        // SAFETY: `check` has compared the sizes.
-        unsafe { dense.product(&self.kernels, part, lost) }
+        for first in context.records.clone().step_by(apart) {
+            let part = Part {
+                rows: context.rows.clone().unwrap_or(0..dense.biases.len()),
+                records: apart,
+                x: self.record(step.from, context, first),
+                x_stride: self.stride(step.from, context.slot),
+                runs: None,
+                result: self.record(step.to, context, first),
+                result_stride: self.stride(step.to, context.slot),
+            };
+            let lost = &self.lost[context.slot][first..first + apart];
+            // SAFETY: `check` has compared the sizes.
+            unsafe { dense.product(&self.kernels, part, lost) }
+        }
     }
 
     /// SAFETY: as declared for `step`.

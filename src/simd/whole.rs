@@ -69,7 +69,7 @@ pub(super) fn prepare(steps: &mut [HostStep], rows: BufferRows<'_>, floats: &Ker
         dense.whole = read.and_then(|v| fitting.find_map(|k| layer(dense, &window, k, &v)));
         contents.write(step);
     }
-    bytes::choose(steps);
+    bytes::choose(steps, rows);
 }
 
 /// Makes the scaling in step `i` part of the layer in the step before. Step `i` then does nothing.

@@ -633,7 +633,7 @@ fn buffers_of_bytes_need_an_arg_max() {
                     rows,
                     &crate::simd::micro::Kernels::detect(16),
                 );
-                check(&steps);
+                check(&steps, rows);
                 let bytes = steps.iter().filter(|s| s.written_bytes().is_some());
                 (bytes.count(), steps.len())
             };
@@ -645,4 +645,38 @@ fn buffers_of_bytes_need_an_arg_max() {
         }
         assert!(seen > 100);
     }
+}
+
+#[test]
+fn bytes_behind_a_buffer_are_not_read() {
+    if kernels().is_empty() {
+        return;
+    }
+    let mut seen = 0;
+    for turn in 0..30 {
+        let Net {
+            mut steps, hidden, ..
+        } = Net::random(turn, true);
+        let rows = |hidden| BufferRows {
+            input: 1 << 20,
+            hidden,
+            scores: 1 << 20,
+        };
+        let floats = crate::simd::micro::Kernels::detect(16);
+        crate::simd::whole::prepare(&mut steps, rows(&hidden), &floats);
+        let reader = steps.iter().find_map(|s| match (&s.action, s.from) {
+            (Action::Windows { bytes: Some(_), .. }, Place::Hidden(i)) => Some(i),
+            _ => None,
+        });
+        let Some(read) = reader else {
+            continue;
+        };
+        let mut short = hidden.clone();
+        short[read] -= 1;
+        choose(&mut steps, rows(&short));
+        check(&steps, rows(&short));
+        assert_eq!(value_size(&steps, Place::Hidden(read)), size_of::<f32>());
+        seen += 1;
+    }
+    assert!(seen > 5);
 }

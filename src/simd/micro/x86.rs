@@ -569,6 +569,7 @@ mod avx512 {
 
                 #[inline(always)]
                 unsafe fn store_first(self, to: *mut u8, count: usize) {
+                    debug_assert!(matches!(count, 8 | 16 | 32), "whole parts of a vector");
                     // SAFETY: the trait's promise.
                     unsafe {
                         let low = _mm256_castsi256_si128(self.0);
