@@ -4,6 +4,7 @@
 use super::support::{Folder, Witness, bake, command, feed, needs, on, root};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const RECORDS: usize = 48;
 
@@ -39,6 +40,40 @@ impl Tested {
         let r = feed(c.args(["-d", device]).args(args), input);
         assert_eq!(r.code, Some(0), "{device} {args:?}: {}", r.err);
         (r.out.lines().map(str::to_string).collect(), r.err)
+    }
+}
+
+/// Batches of fewer records than threads, with more threads than this machine has cores. The scores
+/// are those of the framework that trained the network.
+#[test]
+fn a_few_records_on_many_threads_have_the_same_scores() {
+    let folder = Folder::new();
+    let model = root().join("model/mnist-conv");
+    let program = bake(&model, None, &folder).unwrap();
+    let cores = folder.path("libcores.so");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o"]);
+    let source = root().join("tests/shim/cores.c");
+    assert!(cc.arg(&cores).arg(source).status().unwrap().success());
+    let pixels = body(&model.join("check_inputs.npy"));
+    let expected = floats(&body(&model.join("check_scores.npy")));
+    for threads in 1..=6 {
+        for batch in 1..=7 {
+            let what = format!("{threads} threads, batches of {batch}");
+            let mut c = command(&program);
+            c.env("LD_PRELOAD", &cores)
+                .env("CORES", threads.to_string());
+            let args = ["-d", "host", "-f", "u8", "-o", "scores", "--profile", "-b"];
+            let r = feed(c.args(args).arg(batch.to_string()), &*pixels);
+            assert_eq!(r.code, Some(0), "{what}: {}", r.err);
+            // Small batches have fewer threads.
+            let of_7 = batch < 7 || r.err.contains(&format!(" {threads} threads,"));
+            assert!(of_7, "{what}: {}", r.err);
+            assert_eq!(r.lines().len(), RECORDS, "{what}");
+            for (n, (line, scores)) in r.lines().iter().zip(expected.chunks(10)).enumerate() {
+                close(&numbers(line), scores, &format!("{what}: record {n}"));
+            }
+        }
     }
 }
 
