@@ -264,6 +264,17 @@ impl Function {
         (result / self.to.scale).round_ties_even() as i32
     }
 
+    /// Returns the result of a function that limits its operand, in TensorFlow Lite's fixed point.
+    /// A factor below 1/2 makes it round twice.
+    pub(super) fn clamped(&self, x: i32) -> i32 {
+        let limit = |sign: f64| {
+            let limit = self.activation.apply(sign * f64::INFINITY) as f32;
+            (limit / self.to.scale).round()
+        };
+        let result = Multiplier::of(self.of.scale / self.to.scale).times(x);
+        (result as f32).clamp(limit(-1.0), limit(1.0)) as i32
+    }
+
     /// Returns TensorFlow Lite's hard swish, which it computes in 16 bits. With scales that
     /// TensorFlow Lite refuses, returns the nearest whole number.
     pub(super) fn hard_swish(&self, x: i32) -> i32 {
@@ -306,6 +317,15 @@ impl Multiplier {
             },
             false => Multiplier { digits, exponent },
         }
+    }
+
+    /// Returns x times the factor. The product is rounded to a multiple of a power of two that is
+    /// at most 1, with halves upwards. That is rounded to a whole number, with halves away from 0.
+    fn times(&self, x: i32) -> i32 {
+        let product = (i64::from(x) << self.exponent.max(0)) * self.digits;
+        let half = if product >= 0 { 1 << 30 } else { 1 - (1 << 30) };
+        let high = (product + half) / (1 << 31);
+        shifted(high as i32, -self.exponent.min(0))
     }
 
     /// Returns the 15 upper bits of `digits`, rounded, and the exponent.

@@ -70,6 +70,12 @@ fn activation(code: u8, to: Steps) -> Result<Limits, String> {
     Ok(Limits { low, high })
 }
 
+/// Functions of one integer that are computed as tables.
+const TABLES: &str = "HARD_SWISH LOGISTIC TANH";
+
+/// Functions that limit an integer. They are computed as tables if the scales differ.
+const LIMITS: &str = "RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1";
+
 /// Operators that copy integers, or select some of them, without arithmetic.
 const COPIES: &str = "BROADCAST_TO CONCATENATION DEPTH_TO_SPACE EXPAND_DIMS GATHER MAXIMUM \
                       MAX_POOL_2D MINIMUM MIRROR_PAD PACK PAD PADV2 REDUCE_MAX REDUCE_MIN RESHAPE \
@@ -206,14 +212,8 @@ fn with_rule(
         ("RESIZE_BILINEAR", Some(of)) if of == to => {
             turned(values::resized_whole(b, node, to.limits())?)
         }
-        ("LOGISTIC" | "TANH" | "HARD_SWISH", Some(of)) => {
-            let (x, activation) = (node.live(0)?, ops::activation(node)?);
-            let f = Function { activation, of, to };
-            let result = |q: i32| match node.op {
-                "HARD_SWISH" => f.hard_swish(q),
-                _ => f.nearest(q),
-            };
-            one(x, integers::function(b, &node.name, &x.live, &f, &result)?)
+        (op, Some(of)) if listed(TABLES, op) || listed(LIMITS, op) && of.scale != to.scale => {
+            turned(tabulated(b, node, of, to)?)
         }
         // LiteRT takes no other quantization of the result.
         ("SOFTMAX", Some(of)) if to.scale == 1.0 / 256.0 && to.zero == to.low => {
@@ -228,6 +228,23 @@ fn with_rule(
         },
         _ => Ok(None),
     }
+}
+
+/// Computes a function of one integer, to the last integer as LiteRT does.
+fn tabulated(
+    b: &mut Builder,
+    node: &OperatorNode<'_>,
+    of: Steps,
+    to: Steps,
+) -> Result<Turned, String> {
+    let (x, activation) = (node.live(0)?, ops::activation(node)?);
+    let f = Function { activation, of, to };
+    let result = |q: i32| match node.op {
+        "HARD_SWISH" => f.hard_swish(q),
+        op if listed(LIMITS, op) => f.clamped(q),
+        _ => f.nearest(q),
+    };
+    Ok(x.with(integers::function(b, &node.name, &x.live, &f, &result)?))
 }
 
 /// Returns an operator's operands, with quantized constants as whole numbers. `None` if a float
