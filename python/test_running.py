@@ -47,7 +47,7 @@ class Digits(unittest.TestCase):
         before = signal.signal(signal.SIGALRM, interrupt)
         self.addCleanup(signal.signal, signal.SIGALRM, before)
         large, ended = np.tile(RECORDS, (400, 1)), 0
-        for delay in (0.001, 0.08, 0.15, 0.25):
+        for delay in (0.001, 0.03, 0.06, 0.1):
             program = self.program()
             np.testing.assert_array_equal(program(RECORDS[:10]), self.classes[:10])
             try:
