@@ -114,8 +114,10 @@ fn main() {
 
 /// Compiles the micro-kernels that are C, and sets the `cfg` of those that need a recent compiler.
 fn micro_kernels() {
-    const NEON: &str = "src/simd/micro/neon.c";
-    println!("cargo::rerun-if-changed={NEON}");
+    const NEON: [&str; 2] = ["src/simd/micro/neon.c", "src/simd/micro/whole.c"];
+    for file in NEON.iter().chain(&["src/simd/micro/neon.h"]) {
+        println!("cargo::rerun-if-changed={file}");
+    }
     println!("cargo::rustc-check-cfg=cfg(mortonnet_avx512)");
     // The package compiles from Rust 1.85 on, but AVX-512 is stable only from 1.89 on.
     if compiler_minor().is_some_and(|minor| minor >= 89) {
@@ -129,7 +131,7 @@ fn micro_kernels() {
             ("mortonnet_vfpv4", "neon-vfpv4", "neon+vfp4", "1"),
         ] {
             cc::Build::new()
-                .file(NEON)
+                .files(NEON)
                 .flag_if_supported(format!("-mfpu={unit}"))
                 .flag_if_supported(format!("-mcpu=generic+v7a+{cpu}"))
                 .flag("-ffp-contract=off")

@@ -271,7 +271,7 @@ fn layer(
 /// weight does not fit the kernels.
 fn pack(dense: &Dense, kernels: &WholeKernels, low: i32, to: &mut WholeWeights) -> bool {
     let (rows, panel, lanes) = (dense.biases.len(), dense.panel, kernels.lanes);
-    let (groups, allowed) = (kernels.groups(dense.inputs, to.run), kernels.weights());
+    let (groups, [least, most]) = (kernels.groups(dense.inputs, to.run), kernels.weights);
     let (bits, stored) = (32 / kernels.group, dense.scaled_weights());
     let of_run = to.run.div_ceil(kernels.group);
     let mask = u32::MAX >> (32 - bits);
@@ -287,7 +287,7 @@ fn pack(dense: &Dense, kernels: &WholeKernels, low: i32, to: &mut WholeWeights) 
                 let column = stored[from + k * panel..][..lanes].iter();
                 for ((&weight, group), start) in column.zip(&mut *group).zip(&mut *start) {
                     let number = weight as i32;
-                    fit &= number as f32 == weight && allowed.contains(&number);
+                    fit &= number as f32 == weight && (least..=most).contains(&number);
                     *start = start.wrapping_add(number.wrapping_mul(low));
                     *group |= (number as u32 & mask) << shift;
                 }

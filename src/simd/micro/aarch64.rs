@@ -3,7 +3,9 @@
 use super::image;
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, inlined};
-use super::whole::{self, Dot, Packed, PackedRuns, WholeKernels, WholePlace, WholeWindows, dot};
+use super::whole::{
+    self, Dot, Packed, PackedRuns, Tiles, WholeKernels, WholePlace, WholeWindows, dot, tiles,
+};
 use super::{Kernels, of_bytes, of_halves};
 use std::arch::aarch64::*;
 use std::arch::asm;
@@ -28,18 +30,30 @@ pub(super) const NEON: Kernels = Kernels {
     transforms: None,
 };
 
-/// Returns the kernels for whole numbers, if the CPU has dot products of bytes (Cortex-A55, A75,
-/// A76 and later ones).
-pub(super) fn whole() -> Option<WholeKernels> {
-    std::arch::is_aarch64_feature_detected!("dotprod").then_some(WholeKernels {
-        name: "dotprod",
-        lanes: Dots::LANES,
-        group: Dots::GROUP,
-        signed: Dots::SIGNED,
-        affine: whole::affine::<Dots, 4, 2, 4, 4, 1>,
-        bytes: None,
-    })
+/// Returns the kernels for whole numbers that this CPU can run, fastest first. Cortex-A55, A75, A76
+/// and later ones have dot products of bytes.
+pub(super) fn whole() -> [Option<WholeKernels>; 2] {
+    let dots = std::arch::is_aarch64_feature_detected!("dotprod");
+    [dots.then_some(DOTS), Some(PRODUCTS)]
 }
+
+const DOTS: WholeKernels = WholeKernels {
+    name: "dotprod",
+    lanes: Dots::LANES,
+    group: Dots::GROUP,
+    signed: true,
+    weights: [-128, 127],
+    affine: whole::affine::<Dots, 4, 2, 4, 4, 1, 8>,
+    bytes: None,
+};
+
+/// Without −128 among the weights, the sum of two products of bytes has 16 bits.
+const PRODUCTS: WholeKernels = WholeKernels {
+    name: "neon",
+    weights: [-127, 127],
+    affine: whole::affine::<Products, 4, 2, 2, 4, 1, 4>,
+    ..DOTS
+};
 
 /// Adds the products of four groups of bytes and of the group in a lane to the sums. Assembly,
 /// because the intrinsic of this instruction is not stable.
@@ -65,7 +79,124 @@ dot!(
     vorrq_s32,
     vcvtq_f32_s32,
     |sums, values, weights| sdot!(sums, weights, values, 0),
-    |floats, to| {
+    |floats, to| pack_lanes(floats, to),
+    |from, count| load_first(from, count),
+    of_lanes(|sums, values, weights, lane| match lane {
+        0 => sdot!(sums, weights, values, 0),
+        1 => sdot!(sums, weights, values, 1),
+        2 => sdot!(sums, weights, values, 2),
+        _ => sdot!(sums, weights, values, 3),
+    })
+);
+
+// Products of bytes with 16 bits, of the lower or of the upper halves of vectors. Assembly, because
+// the compiler moves upper halves and sums to other registers for the intrinsics.
+
+macro_rules! product {
+    ($name:literal, $weights:expr, $values:expr, $half:literal) => {{
+        let products: int16x8_t;
+        asm!(concat!($name, " {:v}.8h, {:v}.", $half, ", {:v}.", $half),
+            lateout(vreg) products, in(vreg) $weights, in(vreg) $values,
+            options(pure, nomem, nostack, preserves_flags));
+        products
+    }};
+}
+
+/// Adds further products.
+macro_rules! add_product {
+    ($products:expr, $name:literal, $weights:expr, $values:expr, $half:literal) => {{
+        let mut products: int16x8_t = $products;
+        asm!(concat!($name, " {:v}.8h, {:v}.", $half, ", {:v}.", $half),
+            inout(vreg) products, in(vreg) $weights, in(vreg) $values,
+            options(pure, nomem, nostack, preserves_flags));
+        products
+    }};
+}
+
+/// Adds the sums of neighbouring products to sums of 32 bits.
+macro_rules! add_pairs {
+    ($sums:expr, $products:expr) => {{
+        let mut sums: int32x4_t = $sums;
+        asm!("sadalp {:v}.4s, {:v}.8h", inout(vreg) sums, in(vreg) $products,
+            options(pure, nomem, nostack, preserves_flags));
+        sums
+    }};
+}
+
+/// Sums of products of bytes without dot products. The sum of two products has 16 bits, and is then
+/// added to sums of 32 bits. Each row has two sums next to each other, so four rows have two vectors.
+#[derive(Clone, Copy)]
+struct Products(int32x4_t, int32x4_t);
+
+// SAFETY of the bodies: the trait's promise.
+impl Dot for Products {
+    const OF_TWO: bool = true;
+    type Float = F32x4;
+    type Groups = int8x16_t;
+
+    #[inline(always)]
+    unsafe fn splat(group: u32) -> int8x16_t {
+        // SAFETY: the trait's promise.
+        unsafe { vreinterpretq_s8_u32(vdupq_n_u32(group)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const u32) -> int8x16_t {
+        // SAFETY: the trait's promise.
+        unsafe { vld1q_s8(from.cast()) }
+    }
+
+    #[inline(always)]
+    unsafe fn or(a: int8x16_t, b: int8x16_t) -> int8x16_t {
+        // SAFETY: the trait's promise.
+        unsafe { vorrq_s8(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn pack_lanes(F32x4(floats): F32x4, to: *mut u8) -> int8x16_t {
+        // SAFETY: the trait's promise.
+        unsafe { vreinterpretq_s8_s32(pack_lanes(floats, to)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_first(from: *const f32, count: usize) -> F32x4 {
+        // SAFETY: the trait's promise.
+        unsafe { F32x4(load_first(from, count)) }
+    }
+
+    #[inline(always)]
+    unsafe fn floats(self) -> F32x4 {
+        // SAFETY: the trait's promise.
+        unsafe { F32x4(vcvtq_f32_s32(vpaddq_s32(self.0, self.1))) }
+    }
+
+    inlined! {
+        fn start(from: *const i32) {{
+            let (start, zero) = (vld1q_s32(from), vdupq_n_s32(0));
+            Products(vzip1q_s32(start, zero), vzip2q_s32(start, zero))
+        }}
+        fn dot(self, x: int8x16_t, w: int8x16_t) {{
+            let (low, high) = (product!("smull", w, x, "8b"), product!("smull2", w, x, "16b"));
+            Products(add_pairs!(self.0, low), add_pairs!(self.1, high))
+        }}
+        fn dot_of_two(self, (a, b): (int8x16_t, int8x16_t), (v, w): (int8x16_t, int8x16_t)) {{
+            let (low, high) = (product!("smull", v, a, "8b"), product!("smull2", v, a, "16b"));
+            let low = add_product!(low, "smlal", w, b, "8b");
+            let high = add_product!(high, "smlal2", w, b, "16b");
+            Products(add_pairs!(self.0, low), add_pairs!(self.1, high))
+        }}
+    }
+}
+
+tiles!(Products, "neon", 4);
+
+/// Packs floats as [`Dot::pack_lanes`] does.
+///
+/// SAFETY: as there.
+#[inline(always)]
+unsafe fn pack_lanes(floats: float32x4_t, to: *mut u8) -> int32x4_t {
+    // SAFETY: as above.
+    unsafe {
         let one = vdupq_n_s32(whole::ONE.to_bits() as i32);
         let numbers = vsubq_s32(vreinterpretq_s32_f32(floats), one);
         let pairs = vmovn_s32(numbers);
@@ -74,20 +205,21 @@ dot!(
         let four = vget_lane_f32::<0>(vreinterpret_f32_s8(bytes));
         to.cast::<f32>().write_unaligned(four);
         vaddq_s32(numbers, vdupq_n_s32(128))
-    },
-    |from, count| {
+    }
+}
+
+/// Loads floats as [`Dot::load_first`] does.
+///
+/// SAFETY: as there.
+#[inline(always)]
+unsafe fn load_first(from: *const f32, count: usize) -> float32x4_t {
+    // SAFETY: as above.
+    unsafe {
         let mut some = [0.0f32; 4];
         (0..count).for_each(|k| some[k] = *from.add(k));
         vld1q_f32(some.as_ptr())
-    },
-    signed,
-    |sums, values, weights, lane| match lane {
-        0 => sdot!(sums, weights, values, 0),
-        1 => sdot!(sums, weights, values, 1),
-        2 => sdot!(sums, weights, values, 2),
-        _ => sdot!(sums, weights, values, 3),
     }
-);
+}
 
 #[derive(Clone, Copy)]
 pub(super) struct F32x4(float32x4_t);

@@ -2,10 +2,11 @@
 //! armv7 CPU has NEON, and Rust's intrinsics for it are not stable. The kernels are in `neon.c`,
 //! the only code of the program that is compiled for NEON.
 
-use super::image::Line;
+use super::image::{self, Line, Scaling, SumPart, WholeSum};
 use super::kernel::Subproblem;
+use super::whole::{self, Packed, PackedRuns, Tiles, WholeKernels, WholePlace, WholeWindows};
 use super::winograd::{Pixels, Steps, Transforms};
-use super::{Activation, Affine, Bounds, Kernels, of_bytes, of_halves};
+use super::{Activation, Affine, Bounds, Kernels, Lanes4, of_bytes, of_halves};
 
 /// Returns the kernels that this CPU can run, fastest first.
 pub(super) fn available() -> [Option<Kernels>; 2] {
@@ -75,6 +76,10 @@ macro_rules! kernels {
                 to: *mut f32,
                 apart: usize,
             );
+            #[link_name = concat!("mortonnet_", $prefix, "_scale")]
+            fn scale(scaling: &CScaling);
+            #[link_name = concat!("mortonnet_", $prefix, "_sum")]
+            fn sum(sum: &CSum);
             #[link_name = concat!("mortonnet_", $prefix, "_gather")]
             fn gather(from: *const f32, apart: usize, channels: usize, pixels: &CPixels);
         }
@@ -105,19 +110,21 @@ macro_rules! kernels {
             line: |some| unsafe {
                 line(&some.into());
                 for scaling in some.scalings() {
-                    super::image::scale::<super::Lanes4>(&scaling);
+                    scaled(scale, &scaling);
                 }
             },
             takes_lines: true,
             // SAFETY: the caller's promise is passed on.
             combine: |arithmetic, a, b, result, count| unsafe {
                 if arithmetic.rounds() {
-                    return super::image::combine::<super::Lanes4>(arithmetic, a, b, result, count);
+                    return image::combine::<Lanes4>(arithmetic, a, b, result, count);
                 }
                 combine(arithmetic.code(), a, b, result, count)
             },
-            scale: super::image::scale::<super::Lanes4>,
-            sum: super::image::sum::<super::Lanes4>,
+            // SAFETY: the caller's promise is passed on.
+            scale: |some| unsafe { scaled(scale, some) },
+            // SAFETY: the caller's promise is passed on.
+            sum: |some| unsafe { sum(&some.into()) },
             transforms: Some(Transforms {
                 // SAFETY: the caller's promise is passed on.
                 filters: |from, apart, to, apart_to, n| unsafe {
@@ -280,6 +287,221 @@ impl From<(Pixels, Bounds)> for CPixels {
         }
     }
 }
+
+/// The Rust copy of `struct scaling` in `whole.c`, with the same fields.
+#[repr(C)]
+struct CScaling {
+    x: *const f32,
+    result: *mut f32,
+    numbers: [*const f32; 2],
+    count: usize,
+    steps: [usize; 2],
+    turns: usize,
+    apart: [usize; 3],
+    rounds: u32,
+    bounds: [f32; 2],
+}
+
+/// Computes a [`Scaling`]: whole vectors by a function of `whole.c`, the rest in plain Rust.
+///
+/// SAFETY: as [`image::scale`].
+unsafe fn scaled(scale: unsafe extern "C" fn(&CScaling), s: &Scaling) {
+    let whole = s.count / 4 * 4;
+    // SAFETY: the caller's promise.
+    unsafe {
+        scale(&CScaling {
+            x: s.x,
+            result: s.result,
+            numbers: s.numbers,
+            count: whole,
+            steps: s.steps,
+            turns: s.turns,
+            apart: s.apart,
+            rounds: u32::from(s.rounds),
+            bounds: [s.bounds.least, s.bounds.largest],
+        });
+        if whole < s.count {
+            image::scale_rest::<Lanes4>(s, whole);
+        }
+    }
+}
+
+/// The Rust copy of `struct sum` in `whole.c`, with the same fields.
+#[repr(C)]
+struct CSum {
+    x: *const f32,
+    y: *const f32,
+    result: *mut f32,
+    count: usize,
+    lower: [f32; 3],
+    upper: [f32; 3],
+    factor: f32,
+    summand: f32,
+    bounds: [f32; 2],
+}
+
+impl From<&WholeSum> for CSum {
+    fn from(sum: &WholeSum) -> CSum {
+        let numbers = &sum.numbers;
+        let part = |p: SumPart| [p.factors[0], p.factors[1], p.summand];
+        CSum {
+            x: sum.x,
+            y: sum.y,
+            result: sum.result,
+            count: sum.count,
+            lower: part(numbers.lower),
+            upper: part(numbers.upper),
+            factor: numbers.factor,
+            summand: numbers.summand,
+            bounds: [numbers.bounds.least, numbers.bounds.largest],
+        }
+    }
+}
+
+/// Returns the kernels for whole numbers that this CPU can run, fastest first.
+pub(super) fn whole() -> [Option<WholeKernels>; 2] {
+    let has = hardware();
+    let kernels = |name, affine| WholeKernels {
+        name,
+        lanes: 4,
+        group: 4,
+        signed: true,
+        // Without −128 among the weights, the sum of two products of bytes has 16 bits.
+        weights: [-127, 127],
+        affine,
+        bytes: None,
+    };
+    [
+        (has & (NEON | VFPV4) == NEON | VFPV4)
+            .then(|| kernels("neon-vfpv4", whole::affine::<Fused, 2, 1, 2, 2, 1, 2>)),
+        (has & NEON != 0).then(|| kernels("neon", whole::affine::<Plain, 2, 1, 2, 2, 1, 2>)),
+    ]
+}
+
+/// The Rust copy of `struct whole_tile` in `whole.c`, with the same fields.
+#[repr(C)]
+struct CWholeTile {
+    x: [*const u8; 2],
+    weights: *const u32,
+    apart: usize,
+    lines: usize,
+    runs: usize,
+    line_apart: usize,
+    run_apart: usize,
+    length: usize,
+    start: *const i32,
+    factors: *const f32,
+    summands: *const f32,
+    bounds: [f32; 2],
+    rounds: u32,
+    result: *mut f32,
+    result_stride: usize,
+}
+
+impl CWholeTile {
+    /// A tile of `windows` windows.
+    ///
+    /// SAFETY: the place is inside a sound subproblem, which has as many windows from there on.
+    unsafe fn of(place: &WholePlace<'_>, windows: usize) -> CWholeTile {
+        let &WholePlace { whole, x, row, .. } = place;
+        let groups = x.lines * x.runs * x.length;
+        let rescale = whole.rescale;
+        // SAFETY: the caller's promise.
+        let window = |m: usize| unsafe { x.window(place.at + m.min(windows - 1)) };
+        CWholeTile {
+            x: [0, 1].map(window),
+            weights: whole.weights.groups.as_ptr().wrapping_add(row * groups),
+            apart: groups * 16,
+            lines: x.lines,
+            runs: x.runs,
+            line_apart: x.line_apart,
+            run_apart: x.run_apart,
+            length: x.length,
+            start: whole.weights.start.as_ptr().wrapping_add(row),
+            factors: rescale.factors.as_ptr().wrapping_add(row),
+            summands: rescale.summands.as_ptr().wrapping_add(row),
+            bounds: [rescale.bounds.least, rescale.bounds.largest],
+            rounds: u32::from(rescale.rounds),
+            result: place.result.wrapping_add(row),
+            result_stride: whole.result_stride,
+        }
+    }
+}
+
+/// Defines a type with the functions of `whole.c` whose names begin with `mortonnet_$prefix`.
+macro_rules! tiles {
+    ($name:ident, $prefix:literal) => {
+        struct $name;
+
+        // SAFETY of the bodies: the trait's promise.
+        impl Tiles for $name {
+            const LANES: usize = 4;
+            const GROUP: usize = 4;
+            type Bits = u32;
+
+            unsafe fn no_bits() -> u32 {
+                0
+            }
+
+            unsafe fn any(bits: u32) -> u32 {
+                bits
+            }
+
+            unsafe fn pack(
+                bits: u32,
+                from: *const f32,
+                to: *mut u8,
+                count: usize,
+                low: f32,
+            ) -> u32 {
+                // SAFETY: as `Tiles::pack`.
+                unsafe extern "C" {
+                    #[link_name = concat!("mortonnet_", $prefix, "_pack")]
+                    fn pack(from: *const f32, to: *mut u8, count: usize, shift: f32) -> u32;
+                }
+                // SAFETY: the trait's promise.
+                bits | unsafe { pack(from, to, count, whole::ONE - low) }
+            }
+
+            unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>) {
+                // SAFETY: as `Tiles::tile`.
+                unsafe extern "C" {
+                    #[link_name = concat!("mortonnet_", $prefix, "_whole_1x1")]
+                    fn tile_1x1(tile: &CWholeTile);
+                    #[link_name = concat!("mortonnet_", $prefix, "_whole_1x2")]
+                    fn tile_1x2(tile: &CWholeTile);
+                    #[link_name = concat!("mortonnet_", $prefix, "_whole_2x1")]
+                    fn tile_2x1(tile: &CWholeTile);
+                    #[link_name = concat!("mortonnet_", $prefix, "_whole_2x2")]
+                    fn tile_2x2(tile: &CWholeTile);
+                }
+                // SAFETY: the trait's promise.
+                unsafe {
+                    let tile = CWholeTile::of(place, M);
+                    match (M, N) {
+                        (1, 1) => tile_1x1(&tile),
+                        (1, 2) => tile_1x2(&tile),
+                        (2, 1) => tile_2x1(&tile),
+                        (2, 2) => tile_2x2(&tile),
+                        _ => unreachable!("a tile of {M} by {N}"),
+                    }
+                }
+            }
+
+            unsafe fn pack_windows(
+                windows: &WholeWindows,
+                low: f32,
+                to: &mut Packed,
+            ) -> (PackedRuns, u32) {
+                // SAFETY: the trait's promise.
+                unsafe { whole::pack_windows::<$name>(windows, low, to) }
+            }
+        }
+    };
+}
+
+tiles!(Fused, "vfpv4");
+tiles!(Plain, "neon");
 
 // SAFETY: `mortonnet_neon_widen` needs `count` bytes, room for as many values, and a CPU with NEON.
 // `getauxval` takes any number.

@@ -73,7 +73,7 @@ pub(crate) fn scales_to_numbers(rescale: &Rescale) -> bool {
 /// The instructions for bytes.
 ///
 /// SAFETY of all functions: the CPU has the instruction set, and pointers are valid for the bytes.
-pub(super) trait Narrow: Dot {
+pub(super) trait Narrow: Dot<Groups = Self> {
     /// Rounds to the nearest whole numbers, of two to the even one. They have 32 bits.
     unsafe fn nearest(floats: Self::Float) -> Self;
     /// Packs the whole numbers of four vectors, less the 16-bit ones in `low`, into bytes. Numbers

@@ -605,7 +605,7 @@ unsafe fn scale_channels<V: Vector, const ROUNDS: bool>(s: &Scaling, whole: usiz
 ///
 /// SAFETY: as [`scale`].
 #[inline(always)]
-unsafe fn scale_rest<V: Vector>(s: &Scaling, first: usize) {
+pub(super) unsafe fn scale_rest<V: Vector>(s: &Scaling, first: usize) {
     for turn in 0..s.turns {
         let [rows, factors, summands] = s.apart;
         let mut some = [[0.0f32; 16]; 3];

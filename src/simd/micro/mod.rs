@@ -33,10 +33,10 @@ mod vector;
 // Only x86-64 has kernels for whole numbers in bytes.
 #[cfg_attr(not(all(target_arch = "x86_64", mortonnet_avx512)), allow(dead_code))]
 mod bytes;
-// Only x86-64 and aarch64 have kernels for whole numbers.
+// 32-bit ARM has its tiles in C, and other CPUs have no kernels for whole numbers.
 #[cfg_attr(
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
-    allow(dead_code, unused_macros)
+    allow(dead_code, unused_macros, unused_imports)
 )]
 mod whole;
 // Only x86-64 uses these transforms in Rust.

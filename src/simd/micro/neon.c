@@ -2,28 +2,12 @@
 // calls them. They compute the same in the same order as `kernel.rs`, `image.rs` and `winograd.rs`,
 // under the same safety conditions.
 //
-// `build.rs` compiles this file twice: with FUSED=1 for VFPv4 (fused multiply-add, halves), and
-// with FUSED=0 for NEON alone. Only these two objects may contain NEON instructions, because the
-// rest of the program runs on CPUs without NEON.
+// `build.rs` compiles this file and `whole.c` twice: with FUSED=1 for VFPv4 (fused multiply-add,
+// halves), and with FUSED=0 for NEON alone. Only these objects may contain NEON instructions,
+// because the rest of the program runs on CPUs without NEON.
 
-#include <arm_neon.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "neon.h"
 
-#if FUSED
-#define NAME(function) mortonnet_vfpv4_##function
-#define MULTIPLY_ADD "vfma.f32"
-#else
-#define NAME(function) mortonnet_neon_##function
-#define MULTIPLY_ADD "vmla.f32"
-#endif
-
-#define INLINE static inline __attribute__((always_inline))
-// For a loop over registers, which must not remain a loop at any optimisation level.
-#define UNROLL _Pragma("GCC unroll 10")
-
-// The number of floats in a vector.
-#define LANES 4
 // The largest number of records in a tile.
 #define MOST 6
 // The number of columns per block for several records. A tile uses half a line of a panel of 16
@@ -49,20 +33,6 @@ struct subproblem {
     size_t result_stride;
     uint32_t activation;
 };
-
-INLINE size_t least(size_t a, size_t b) { return a < b ? a : b; }
-
-// Returns sum + a · b. NEON without VFPv4 rounds the product too.
-INLINE float32x4_t multiply_add(float32x4_t sum, float32x4_t a, float32x4_t b) {
-#if FUSED
-    return vfmaq_f32(sum, a, b);
-#else
-    return vmlaq_f32(sum, a, b);
-#endif
-}
-
-// Returns y, or NaN if x is infinite or NaN.
-INLINE float32x4_t visible(float32x4_t y, float32x4_t x) { return multiply_add(y, x, vdupq_n_f32(0.0f)); }
 
 // Loads `vectors` (1, 2 or 4) times four signed bytes, two vectors at a time. In assembly, because
 // compilers that do not know the alignment load through core registers and the stack.
@@ -303,11 +273,6 @@ INLINE float32x4_t NAME(between)(float32x4_t x, float low, float high) {
     return vminq_f32(vmaxq_f32(x, vdupq_n_f32(low)), vdupq_n_f32(high));
 }
 
-// Returns `rounded` for numbers that may have a fraction, and x for all others: from 2^23 on, and NaN.
-static inline float32x4_t NAME(whole)(float32x4_t x, float32x4_t rounded) {
-    return vbslq_f32(vcltq_f32(vabsq_f32(x), vdupq_n_f32(8388608.0f)), rounded, x);
-}
-
 // Applies an activation to `count` values in place, a multiple of four.
 void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t count) {
     const float32x4_t zero = vdupq_n_f32(0.0f);
@@ -357,16 +322,10 @@ void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t
         case FLOOR: {
             const float32x4_t part = vcvtq_f32_s32(vcvtq_s32_f32(x));
             const uint32x4_t above = vcgtq_f32(part, x);
-            y = NAME(whole)(x, vsubq_f32(part, vreinterpretq_f32_u32(vandq_u32(above, vreinterpretq_u32_f32(vdupq_n_f32(1.0f))))));
+            y = or_whole(x, vsubq_f32(part, vreinterpretq_f32_u32(vandq_u32(above, vreinterpretq_u32_f32(vdupq_n_f32(1.0f))))));
             break;
         }
-        // Adding 2^23 leaves no digits behind the point, and rounds to the nearest.
-        case ROUND: {
-            const float32x4_t size = vabsq_f32(x), large = vdupq_n_f32(8388608.0f);
-            const float32x4_t near = vsubq_f32(vaddq_f32(size, large), large);
-            y = NAME(whole)(x, vbslq_f32(vcltq_f32(x, zero), vnegq_f32(near), near));
-            break;
-        }
+        case ROUND: y = nearest(x); break;
         default: return;
         }
         vst1q_f32(values + i, visible(y, x));

@@ -226,8 +226,10 @@ pub(crate) struct WholeKernels {
     pub(crate) lanes: usize,
     /// The number of values in a group of 32 bits: 4 bytes or 2 16-bit integers.
     pub(crate) group: usize,
-    /// True if packed bytes are signed.
+    /// True if packed bytes are from −128 to 127, false if they are from 0 to 255.
     pub(crate) signed: bool,
+    /// The smallest and the largest whole number that a weight may be.
+    pub(crate) weights: [i32; 2],
     /// Computes a [`WholeSubproblem`].
     ///
     /// SAFETY: the subproblem is sound, and the CPU has the instruction set.
@@ -237,14 +239,6 @@ pub(crate) struct WholeKernels {
 }
 
 impl WholeKernels {
-    /// The whole numbers that a weight may be.
-    pub(crate) fn weights(&self) -> Range<i32> {
-        match self.group {
-            4 => -128..128,
-            _ => -256..256,
-        }
-    }
-
     /// Returns the groups of a record with `inputs` values in runs of `run`.
     pub(crate) fn groups(&self, inputs: usize, run: usize) -> usize {
         inputs / run * run.div_ceil(self.group)
@@ -271,36 +265,86 @@ impl WholeKernels {
         };
         #[cfg(target_arch = "aarch64")]
         let special = match super::ANY_WEIGHTS || cfg!(mortonnet_whole) {
-            true => [super::aarch64::whole()],
-            false => [None],
+            true => super::aarch64::whole(),
+            false => [None; 2],
         };
-        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        #[cfg(target_arch = "arm")]
+        let special = match super::ANY_WEIGHTS || cfg!(mortonnet_whole) {
+            true => super::arm::whole(),
+            false => [None; 2],
+        };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "arm")))]
         let special = [None; 0];
         special.into_iter().flatten()
     }
 }
 
-/// A vector of 32-bit sums, and the instructions that add products to them.
+/// What an instruction set does for packed windows.
 ///
-/// SAFETY of all functions: the CPU has the instruction set, and pointers are valid for `LANES`
-/// values.
-pub(super) trait Dot: Copy {
+/// SAFETY of all functions: the CPU has the instruction set.
+pub(super) trait Tiles {
+    /// The number of 32-bit sums in a vector.
     const LANES: usize;
     /// The number of values in a group.
     const GROUP: usize;
-    /// True if packed bytes are from −128 to 127, false if they are from 0 to 255. Signed bytes are
-    /// multiplied by lanes ([`Dot::dot_of_lane`]).
-    const SIGNED: bool = false;
+    /// The bits of packed values.
+    type Bits: Copy;
+    unsafe fn no_bits() -> Self::Bits;
+    /// The bits that are set in any value.
+    unsafe fn any(bits: Self::Bits) -> u32;
+    /// Packs `count` floats less `low`. Adds their bits to `bits`: some beyond [`packed_bits`] say
+    /// that one was NaN, infinite or out of range. Writes up to a vector of further values behind
+    /// them.
+    ///
+    /// SAFETY: `from` is valid for `count` floats, and `to` for `count` packed ones and a vector.
+    unsafe fn pack(
+        bits: Self::Bits,
+        from: *const f32,
+        to: *mut u8,
+        count: usize,
+        low: f32,
+    ) -> Self::Bits;
+    /// Computes M windows by N vectors of rows.
+    ///
+    /// SAFETY: the place is inside a sound subproblem.
+    unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>);
+    /// [`pack_windows`], compiled as a separate function.
+    unsafe fn pack_windows(windows: &WholeWindows, low: f32, to: &mut Packed) -> (PackedRuns, u32);
+}
+
+/// Sums of 32 bits for a vector of rows, and the instructions that add products to them.
+///
+/// SAFETY of all functions: the CPU has the instruction set, and pointers are valid for `LANES`
+/// values.
+pub(super) trait Dot: Tiles + Copy {
+    /// True if products are those of bytes from −128 to 127 with a lane of a vector of values
+    /// ([`Dot::dot_of_lane`]).
+    const OF_LANES: bool = false;
+    /// True if two groups are multiplied at a time ([`Dot::dot_of_two`]).
+    const OF_TWO: bool = false;
     type Float: Vector;
-    unsafe fn splat(group: u32) -> Self;
-    unsafe fn load(from: *const u32) -> Self;
+    /// A vector of groups of values or weights.
+    type Groups: Copy;
+    unsafe fn splat(group: u32) -> Self::Groups;
+    unsafe fn load(from: *const u32) -> Self::Groups;
+    /// Loads the start values of sums.
+    unsafe fn start(from: *const i32) -> Self;
     /// Adds the sum of a group's products to each lane.
-    unsafe fn dot(self, values: Self, weights: Self) -> Self;
+    unsafe fn dot(self, values: Self::Groups, weights: Self::Groups) -> Self;
     /// Adds the sum of products with the group in a lane of `values` to each lane. Only for
-    /// [`Dot::SIGNED`].
-    unsafe fn dot_of_lane(self, values: Self, weights: Self, lane: usize) -> Self {
-        let _ = (self, values, weights, lane);
-        unreachable!("only for signed values")
+    /// [`Dot::OF_LANES`].
+    unsafe fn dot_of_lane(self, values: Self::Groups, weights: Self::Groups, lane: usize) -> Self {
+        let _ = (values, weights, lane);
+        unreachable!("only for products of lanes")
+    }
+    /// Adds the sums of the products of two groups to each lane. Only for [`Dot::OF_TWO`].
+    unsafe fn dot_of_two(
+        self,
+        values: (Self::Groups, Self::Groups),
+        weights: (Self::Groups, Self::Groups),
+    ) -> Self {
+        let _ = (values, weights);
+        unreachable!("only for products of two groups")
     }
     /// The sums as floats, rounded to the nearest.
     unsafe fn floats(self) -> Self::Float;
@@ -308,50 +352,43 @@ pub(super) trait Dot: Copy {
     unsafe fn load_first(from: *const f32, count: usize) -> Self::Float;
     /// Packs `LANES` floats, whose bits are those of [`ONE`] plus the number to pack. Returns bits
     /// of which those in [`packed_bits`] are allowed.
-    unsafe fn pack(floats: Self::Float, to: *mut u8) -> Self;
-    unsafe fn or(self, other: Self) -> Self;
-    /// The bits that are set in any lane.
-    unsafe fn any(self) -> u32;
+    unsafe fn pack_lanes(floats: Self::Float, to: *mut u8) -> Self::Groups;
+    unsafe fn or(a: Self::Groups, b: Self::Groups) -> Self::Groups;
     /// Rounds N vectors of scaled sums and stores them as bytes. Only for instruction sets with
     /// [`ByteKernels`].
     unsafe fn store_bytes<const N: usize>(values: [Self::Float; N], bytes: &Bytes, to: *mut u8) {
         let _ = (values, bytes, to);
         unreachable!("only for kernels of bytes")
     }
-    /// [`tile`], compiled as a separate function for each M and N.
-    unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>);
-    /// [`pack_windows`], compiled as a separate function.
-    unsafe fn pack_windows(windows: &WholeWindows, low: f32, to: &mut Packed) -> (PackedRuns, u32);
 }
 
-/// Defines a vector of sums, as `$name($type)`, for an instruction set.
+/// Defines a vector of sums and of groups, as `$name($type)`, for an instruction set.
 macro_rules! dot {
     ($name:ident, $features:literal, $type:ty, $float:ident, $group:literal, $splat:ident,
      $load:ident, $or:ident, $floats:ident, |$sums:ident, $values:ident, $weights:ident| $dot:expr,
      |$bits:ident, $to:ident| $pack:expr, |$from:ident, $count:ident| $some:expr
-     $(, signed, |$all:ident, $four:ident, $rows:ident, $lane:ident| $lanes:expr)?
+     $(, of_lanes(|$all:ident, $four:ident, $rows:ident, $lane:ident| $lanes:expr))?
      $(, bytes($bytes:path))?) => {
         #[derive(Clone, Copy)]
         struct $name($type);
 
         // SAFETY of the bodies: the trait's promise.
         impl Dot for $name {
-            const LANES: usize = $float::LANES;
-            const GROUP: usize = $group;
             $(
-                // The expression of the lanes is there only for signed values.
-                const SIGNED: bool = { stringify!($all); true };
+                const OF_LANES: bool = { stringify!($all); true };
             )?
             type Float = $float;
+            type Groups = $name;
 
             inlined! {
+                fn start(from: *const i32) { $name($load(from.cast())) }
                 fn splat(group: u32) { $name($splat(group as i32)) }
                 fn load(from: *const u32) { $name($load(from.cast())) }
                 fn dot(self, $name($values): Self, $name($weights): Self) {
                     { let $sums = self.0; $name($dot) }
                 }
-                fn or(self, $name(other): Self) { $name($or(self.0, other)) }
-                fn pack($float($bits): $float, $to: *mut u8) { $name($pack) }
+                fn or($name(a): Self, $name(b): Self) { $name($or(a, b)) }
+                fn pack_lanes($float($bits): $float, $to: *mut u8) { $name($pack) }
             }
 
             $(
@@ -391,12 +428,45 @@ macro_rules! dot {
                 // SAFETY: the trait's promise.
                 unsafe { $float($some) }
             }
+        }
+
+        tiles!($name, $features, $group);
+    };
+}
+pub(super) use dot;
+
+/// Implements [`Tiles`] for a type that implements [`Dot`].
+macro_rules! tiles {
+    ($name:ident, $features:literal, $group:literal) => {
+        // SAFETY of the bodies: the trait's promise.
+        impl Tiles for $name {
+            const LANES: usize = <$name as Dot>::Float::LANES;
+            const GROUP: usize = $group;
+            type Bits = <$name as Dot>::Groups;
 
             #[inline(always)]
-            unsafe fn any(self) -> u32 {
+            unsafe fn no_bits() -> Self::Bits {
+                // SAFETY: the trait's promise.
+                unsafe { $name::splat(0) }
+            }
+
+            #[inline(always)]
+            unsafe fn any(bits: Self::Bits) -> u32 {
                 // SAFETY: a vector is its lanes.
-                let lanes: [u32; $float::LANES] = unsafe { std::mem::transmute(self.0) };
+                let lanes: [u32; Self::LANES] = unsafe { std::mem::transmute(bits) };
                 lanes.iter().fold(0, |all, bits| all | bits)
+            }
+
+            #[inline(always)]
+            unsafe fn pack(
+                bits: Self::Bits,
+                from: *const f32,
+                to: *mut u8,
+                count: usize,
+                low: f32,
+            ) -> Self::Bits {
+                // SAFETY: the trait's promise.
+                unsafe { whole::pack::<$name>(bits, from, to, count, low) }
             }
 
             #[inline(always)]
@@ -434,7 +504,7 @@ macro_rules! dot {
         }
     };
 }
-pub(super) use dot;
+pub(super) use tiles;
 
 /// A float from which on floats are whole numbers. The bits of this float plus a whole number are
 /// its bits plus the number.
@@ -449,14 +519,17 @@ const fn packed_bits(group: usize) -> u32 {
     }
 }
 
-/// Packs `count` floats less `low`. Adds their bits to `bits`: some beyond
-/// [`packed_bits`] say that one was NaN, infinite or out of range. Writes up to a vector of further
-/// values behind them.
+/// [`Tiles::pack`] with vectors.
 ///
-/// SAFETY: `from` is valid for `count` floats and `to` for `count` packed ones and a vector, and
-/// the CPU has the instruction set.
+/// SAFETY: as there.
 #[inline(always)]
-unsafe fn pack<D: Dot>(bits: D, from: *const f32, to: *mut u8, count: usize, low: f32) -> D {
+pub(super) unsafe fn pack<D: Dot>(
+    bits: D::Groups,
+    from: *const f32,
+    to: *mut u8,
+    count: usize,
+    low: f32,
+) -> D::Groups {
     let (size, mut bits) = (4 / D::GROUP, bits);
     // SAFETY: the caller's promise.
     unsafe {
@@ -464,12 +537,12 @@ unsafe fn pack<D: Dot>(bits: D, from: *const f32, to: *mut u8, count: usize, low
         let mut k = 0;
         while k + D::LANES <= count {
             let floats = shift.fma(D::Float::load(from.add(k)), one);
-            bits = bits.or(D::pack(floats, to.add(k * size)));
+            bits = D::or(bits, D::pack_lanes(floats, to.add(k * size)));
             k += D::LANES;
         }
         if k < count {
             let floats = shift.fma(D::load_first(from.add(k), count - k), one);
-            bits = bits.or(D::pack(floats, to.add(k * size)));
+            bits = D::or(bits, D::pack_lanes(floats, to.add(k * size)));
         }
         bits
     }
@@ -494,21 +567,36 @@ pub(super) struct PackedRuns {
     starts: *const u16,
     apart: usize,
     /// The lines of a window, and its runs in a line.
-    lines: usize,
-    runs: usize,
+    pub(super) lines: usize,
+    pub(super) runs: usize,
     /// The distances of lines and of runs of a window, in bytes.
-    line_apart: usize,
-    run_apart: usize,
+    pub(super) line_apart: usize,
+    pub(super) run_apart: usize,
     /// The number of groups in a run.
-    length: usize,
+    pub(super) length: usize,
 }
 
-/// Packs the values that windows cover, and returns their bits as [`pack`] does.
+impl PackedRuns {
+    /// The address of the first value of a window.
+    ///
+    /// SAFETY: the window is one of the packed ones.
+    #[inline(always)]
+    pub(super) unsafe fn window(&self, at: usize) -> *const u8 {
+        let start = match self.starts.is_null() {
+            true => at * self.apart,
+            // SAFETY: the caller's promise.
+            false => usize::from(unsafe { *self.starts.add(at) }),
+        };
+        self.values.wrapping_add(start)
+    }
+}
+
+/// Packs the values that windows cover, and returns their bits as [`Tiles::pack`] does.
 ///
 /// SAFETY: the windows are sound, and the CPU has the instruction set. The windows are at most
 /// [`MOST`], and cover at most [`ROOM`] groups.
 #[inline(always)]
-pub(super) unsafe fn pack_windows<D: Dot>(
+pub(super) unsafe fn pack_windows<D: Tiles>(
     windows: &WholeWindows,
     low: f32,
     to: &mut Packed,
@@ -543,33 +631,34 @@ pub(super) unsafe fn pack_windows<D: Dot>(
     };
     // SAFETY: the caller's promise.
     unsafe {
-        let mut bits = D::splat(0);
+        let mut bits = D::no_bits();
         for y in 0..needed_lines.count {
             let place = needed_lines.place(windows.lines.start, y);
             let to = values.add(y * line);
-            bits = pack_line(bits, windows, &needed_columns, low, place, to);
+            bits = pack_line::<D>(bits, windows, &needed_columns, low, place, to);
         }
         // The last group may read bytes behind the values. Their weights are 0.
         values
             .add(needed_lines.count * line)
             .cast::<u32>()
             .write_unaligned(0);
-        (packed, bits.any())
+        (packed, D::any(bits))
     }
 }
 
-/// Packs line `y` of the image with its border, and adds its bits to `bits` as [`pack`] does.
+/// Packs line `y` of the image with its border, and adds its bits to `bits` as [`Tiles::pack`]
+/// does.
 ///
 /// SAFETY: as [`pack_windows`]. `to` has room for the line, and for a vector behind it.
 #[inline(always)]
-unsafe fn pack_line<D: Dot>(
-    mut bits: D,
+unsafe fn pack_line<D: Tiles>(
+    mut bits: D::Bits,
     windows: &WholeWindows,
     needed: &Needed,
     low: f32,
     y: usize,
     to: *mut u8,
-) -> D {
+) -> D::Bits {
     let (size, channels, window) = (4 / D::GROUP, windows.channels, &windows.window);
     // A packed 0. 16-bit integers are packed as they are.
     let zero = if size == 1 { -low as i32 as u8 } else { 0 };
@@ -598,7 +687,7 @@ unsafe fn pack_line<D: Dot>(
                 let count = (end - begin) * channels;
                 match windows.bytes {
                     true => inside.copy_from_nonoverlapping(from.cast(), count),
-                    false => bits = pack(bits, from, inside, count, low),
+                    false => bits = D::pack(bits, from, inside, count, low),
                 }
             }
             fill(end, needed.count - end);
@@ -610,7 +699,7 @@ unsafe fn pack_line<D: Dot>(
                     let pixel = to.add(x * channels * size);
                     match windows.bytes {
                         true => pixel.copy_from_nonoverlapping(from.cast(), channels),
-                        false => bits = pack(bits, from, pixel, channels, low),
+                        false => bits = D::pack(bits, from, pixel, channels, low),
                     }
                 } else {
                     fill(x, 1);
@@ -621,19 +710,16 @@ unsafe fn pack_line<D: Dot>(
     }
 }
 
-/// The vectors of rows in a tile of a single record.
-const WIDE: usize = 8;
-
 /// The position of a tile.
 pub(super) struct WholePlace<'a> {
-    whole: &'a WholeSubproblem<'a>,
-    x: PackedRuns,
+    pub(super) whole: &'a WholeSubproblem<'a>,
+    pub(super) x: PackedRuns,
     /// The first window, counted from the first packed one.
-    at: usize,
+    pub(super) at: usize,
     /// The address of row 0 for the first window.
-    result: *mut f32,
+    pub(super) result: *mut f32,
     /// The first row.
-    row: usize,
+    pub(super) row: usize,
 }
 
 /// The most bytes of windows that are used where they are, at a time. A second-level cache holds
@@ -641,25 +727,27 @@ pub(super) struct WholePlace<'a> {
 const STANDING: usize = 1 << 17;
 
 /// Computes a subproblem. A tile has M windows by N vectors of rows. At the end of the rows it has
-/// K windows by W vectors or one. At the end of the windows it has H of them or one. Results of
+/// K windows by W vectors or one. At the end of the windows it has H of them or one. The tile of a
+/// single window has S vectors, because the few sums of N would wait for each other. Results of
 /// windows with a value that is NaN or infinite are NaN, or marked as lost.
 ///
 /// SAFETY: the subproblem is sound, its rows are whole vectors, a window covers at most [`ROOM`]
 /// groups, and the CPU has the instruction set.
 pub(super) unsafe fn affine<
-    D: Dot,
+    D: Tiles,
     const M: usize,
     const H: usize,
     const N: usize,
     const K: usize,
     const W: usize,
+    const S: usize,
 >(
     whole: &WholeSubproblem<'_>,
 ) {
     let windows = &whole.windows;
     if windows.stand() {
         // SAFETY: passed on.
-        return unsafe { standing::<D, M, H, N, K, W>(whole) };
+        return unsafe { standing::<D, M, H, N, K, W, S>(whole) };
     }
     let mut packed = Packed {
         values: MaybeUninit::uninit(),
@@ -681,7 +769,7 @@ pub(super) unsafe fn affine<
         // SAFETY: `next` limits what the windows cover; passed on.
         unsafe {
             let (x, bits) = D::pack_windows(&some, whole.weights.low, &mut packed);
-            block::<D, M, H, N, K, W>(whole, x, lines * columns, result);
+            block::<D, M, H, N, K, W, S>(whole, x, lines * columns, result);
             if bits & !packed_bits(D::GROUP) != 0 {
                 refuse::<D>(whole, &some, &mut packed, result);
             }
@@ -695,12 +783,13 @@ pub(super) unsafe fn affine<
 /// SAFETY: as [`affine`].
 #[inline(always)]
 unsafe fn standing<
-    D: Dot,
+    D: Tiles,
     const M: usize,
     const H: usize,
     const N: usize,
     const K: usize,
     const W: usize,
+    const S: usize,
 >(
     whole: &WholeSubproblem<'_>,
 ) {
@@ -727,7 +816,7 @@ unsafe fn standing<
                 length: windows.channels.div_ceil(D::GROUP),
             };
             // SAFETY: passed on.
-            unsafe { block::<D, M, H, N, K, W>(whole, x, count, result) };
+            unsafe { block::<D, M, H, N, K, W, S>(whole, x, count, result) };
             result = whole.result_at(result, count * whole.result_stride);
         }
     }
@@ -738,12 +827,13 @@ unsafe fn standing<
 /// SAFETY: as [`affine`].
 #[inline(always)]
 unsafe fn block<
-    D: Dot,
+    D: Tiles,
     const M: usize,
     const H: usize,
     const N: usize,
     const K: usize,
     const W: usize,
+    const S: usize,
 >(
     whole: &WholeSubproblem<'_>,
     x: PackedRuns,
@@ -760,10 +850,9 @@ unsafe fn block<
     };
     // SAFETY: passed on.
     unsafe {
-        // The few sums of a single window would wait for each other.
-        while count == 1 && row + WIDE * D::LANES <= whole.rows.end {
-            D::tile::<1, WIDE>(&place(0, row));
-            row += WIDE * D::LANES;
+        while count == 1 && row + S * D::LANES <= whole.rows.end {
+            D::tile::<1, S>(&place(0, row));
+            row += S * D::LANES;
         }
         while row < whole.rows.end {
             let left = (whole.rows.end - row) / D::LANES;
@@ -800,7 +889,7 @@ unsafe fn block<
 ///
 /// SAFETY: as [`affine`].
 #[cold]
-unsafe fn refuse<D: Dot>(
+unsafe fn refuse<D: Tiles>(
     whole: &WholeSubproblem<'_>,
     windows: &WholeWindows,
     packed: &mut Packed,
@@ -862,52 +951,85 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
     unsafe {
         let mut next = weights.groups.as_ptr().add(row * groups);
         let (mut sums, mut x): ([[D; N]; M], _) = (std::mem::zeroed(), [packed.values; M]);
-        unrolled!(m < M, {
-            let start = match packed.starts.is_null() {
-                true => (at + m) * packed.apart,
-                false => usize::from(*packed.starts.add(at + m)),
-            };
-            x[m] = x[m].add(start);
-        });
+        unrolled!(m < M, { x[m] = packed.window(at + m) });
         unrolled!(i < N, {
-            let start = D::load(weights.start.as_ptr().add(row + i * D::LANES).cast());
+            let start = D::start(weights.start.as_ptr().add(row + i * D::LANES));
             unrolled!(m < M, { sums[m][i] = start });
         });
         for line in 0..packed.lines {
             for run in 0..packed.runs {
                 let first = line * packed.line_apart + run * packed.run_apart;
-                let mut g = 0;
-                while D::SIGNED && g + 4 <= packed.length {
-                    let mut four: [D; M] = std::mem::zeroed();
-                    unrolled!(m < M, { four[m] = D::load(x[m].add(first + 4 * g).cast()) });
-                    unrolled!(lane < 4, {
-                        let mut w: [D; N] = std::mem::zeroed();
-                        unrolled!(i < N, { w[i] = D::load(next.add(i * D::LANES * groups)) });
-                        unrolled!(m < M, {
-                            unrolled!(i < N, {
-                                sums[m][i] = sums[m][i].dot_of_lane(four[m], w[i], lane);
-                            });
-                        });
-                        next = next.add(D::LANES);
-                    });
-                    g += 4;
-                }
-                while g < packed.length {
-                    let mut w: [D; N] = std::mem::zeroed();
-                    unrolled!(i < N, { w[i] = D::load(next.add(i * D::LANES * groups)) });
-                    unrolled!(m < M, {
-                        let group = x[m].add(first + 4 * g).cast::<u32>();
-                        let values = D::splat(group.read_unaligned());
-                        unrolled!(i < N, { sums[m][i] = sums[m][i].dot(values, w[i]) });
-                        compiler_fence(Ordering::SeqCst);
-                    });
-                    next = next.add(D::LANES);
-                    g += 1;
-                }
+                let mut run = x;
+                unrolled!(m < M, { run[m] = x[m].add(first) });
+                next = add_run(&mut sums, run, next, groups, packed.length);
             }
         }
         finish::<D, M, N>(place, sums);
     }
+}
+
+/// Adds the products of a run to the sums of a tile, and returns the address of the weights of the
+/// next run. `run` has the address of the run of each window, and `length` its groups. Vectors of
+/// rows are `apart` vectors of weights from each other.
+///
+/// SAFETY: as [`tile`].
+#[inline(always)]
+unsafe fn add_run<D: Dot, const M: usize, const N: usize>(
+    sums: &mut [[D; N]; M],
+    run: [*const u8; M],
+    mut next: *const u32,
+    apart: usize,
+    length: usize,
+) -> *const u32 {
+    let apart = apart * D::LANES;
+    let mut g = 0;
+    // SAFETY: each pointer stays inside its array. Vectors of zero bytes are zeros.
+    unsafe {
+        while D::OF_LANES && g + 4 <= length {
+            let mut four: [D::Groups; M] = std::mem::zeroed();
+            unrolled!(m < M, { four[m] = D::load(run[m].add(4 * g).cast()) });
+            unrolled!(lane < 4, {
+                let mut w: [D::Groups; N] = std::mem::zeroed();
+                unrolled!(i < N, { w[i] = D::load(next.add(i * apart)) });
+                unrolled!(m < M, {
+                    unrolled!(i < N, {
+                        sums[m][i] = sums[m][i].dot_of_lane(four[m], w[i], lane);
+                    });
+                });
+                next = next.add(D::LANES);
+            });
+            g += 4;
+        }
+        while D::OF_TWO && g + 2 <= length {
+            let mut w: [(D::Groups, D::Groups); N] = std::mem::zeroed();
+            unrolled!(i < N, {
+                let from = next.add(i * apart);
+                w[i] = (D::load(from), D::load(from.add(D::LANES)));
+            });
+            unrolled!(m < M, {
+                let groups = run[m].add(4 * g).cast::<u32>();
+                let second = groups.add(1).read_unaligned();
+                let values = (D::splat(groups.read_unaligned()), D::splat(second));
+                unrolled!(i < N, { sums[m][i] = sums[m][i].dot_of_two(values, w[i]) });
+                compiler_fence(Ordering::SeqCst);
+            });
+            next = next.add(2 * D::LANES);
+            g += 2;
+        }
+        while g < length {
+            let mut w: [D::Groups; N] = std::mem::zeroed();
+            unrolled!(i < N, { w[i] = D::load(next.add(i * apart)) });
+            unrolled!(m < M, {
+                let group = run[m].add(4 * g).cast::<u32>();
+                let values = D::splat(group.read_unaligned());
+                unrolled!(i < N, { sums[m][i] = sums[m][i].dot(values, w[i]) });
+                compiler_fence(Ordering::SeqCst);
+            });
+            next = next.add(D::LANES);
+            g += 1;
+        }
+    }
+    next
 }
 
 /// Scales, rounds and stores the sums of a tile.

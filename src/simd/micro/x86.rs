@@ -3,7 +3,9 @@
 use super::image::{self, Line, Scaling, WholeSum};
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, inlined};
-use super::whole::{self, Dot, Packed, PackedRuns, WholeKernels, WholePlace, WholeWindows, dot};
+use super::whole::{
+    self, Dot, Packed, PackedRuns, Tiles, WholeKernels, WholePlace, WholeWindows, dot, tiles,
+};
 use super::winograd::{self, Pixels, Steps, Transforms};
 use super::{Activation, Arithmetic, Bounds, Kernels, of_bytes, of_halves};
 use std::arch::x86_64::*;
@@ -231,8 +233,9 @@ const PAIRS: WholeKernels = WholeKernels {
     name: "avx2",
     lanes: Pairs::LANES,
     group: Pairs::GROUP,
-    signed: Pairs::SIGNED,
-    affine: whole::affine::<Pairs, 6, 3, 2, 6, 1>,
+    signed: false,
+    weights: [-256, 255],
+    affine: whole::affine::<Pairs, 6, 3, 2, 6, 1, 8>,
     bytes: None,
 };
 
@@ -352,8 +355,9 @@ mod avx512 {
         name: "avx512vnni",
         lanes: Bytes512::LANES,
         group: Bytes512::GROUP,
-        signed: Bytes512::SIGNED,
-        affine: whole::affine::<Bytes512, 6, 2, 4, 8, 2>,
+        signed: false,
+        weights: [-128, 127],
+        affine: whole::affine::<Bytes512, 6, 2, 4, 8, 2, 8>,
         bytes: Some(ByteKernels {
             block: 4 * Bytes512::LANES,
             channels: bytes512_channels,
@@ -482,8 +486,9 @@ mod avx512 {
                 name: $called,
                 lanes: $name::LANES,
                 group: $name::GROUP,
-                signed: $name::SIGNED,
-                affine: whole::affine::<$name, 6, 3, 2, 6, 1>,
+                signed: false,
+                weights: [-128, 127],
+                affine: whole::affine::<$name, 6, 3, 2, 6, 1, 8>,
                 bytes: Some(ByteKernels {
                     block: 4 * $name::LANES,
                     channels: $channels,
