@@ -411,8 +411,8 @@ fn weights_begin_on_a_page() {
     }
 }
 
-/// Only the functions of `neon.c` use instructions and registers that some armv7 CPUs lack. Only
-/// those compiled for VFPv4 use its instructions.
+/// Only the functions of `neon.c` and `whole.c` use instructions and registers that some armv7 CPUs
+/// lack. Only those compiled for VFPv4 use its instructions.
 #[test]
 #[ignore = "long: tests/boards/run --all"]
 fn neon_stands_in_its_own_functions() {

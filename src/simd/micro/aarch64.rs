@@ -89,42 +89,9 @@ dot!(
     })
 );
 
-// Products of bytes with 16 bits, of the lower or of the upper halves of vectors. Assembly, because
-// the compiler moves upper halves and sums to other registers for the intrinsics.
-
-macro_rules! product {
-    ($name:literal, $weights:expr, $values:expr, $half:literal) => {{
-        let products: int16x8_t;
-        asm!(concat!($name, " {:v}.8h, {:v}.", $half, ", {:v}.", $half),
-            lateout(vreg) products, in(vreg) $weights, in(vreg) $values,
-            options(pure, nomem, nostack, preserves_flags));
-        products
-    }};
-}
-
-/// Adds further products.
-macro_rules! add_product {
-    ($products:expr, $name:literal, $weights:expr, $values:expr, $half:literal) => {{
-        let mut products: int16x8_t = $products;
-        asm!(concat!($name, " {:v}.8h, {:v}.", $half, ", {:v}.", $half),
-            inout(vreg) products, in(vreg) $weights, in(vreg) $values,
-            options(pure, nomem, nostack, preserves_flags));
-        products
-    }};
-}
-
-/// Adds the sums of neighbouring products to sums of 32 bits.
-macro_rules! add_pairs {
-    ($sums:expr, $products:expr) => {{
-        let mut sums: int32x4_t = $sums;
-        asm!("sadalp {:v}.4s, {:v}.8h", inout(vreg) sums, in(vreg) $products,
-            options(pure, nomem, nostack, preserves_flags));
-        sums
-    }};
-}
-
 /// Sums of products of bytes without dot products. The sum of two products has 16 bits, and is then
-/// added to sums of 32 bits. Each row has two sums next to each other, so four rows have two vectors.
+/// added to sums of 32 bits. Each row has two sums next to each other. So four rows have two
+/// vectors.
 #[derive(Clone, Copy)]
 struct Products(int32x4_t, int32x4_t);
 
@@ -175,16 +142,78 @@ impl Dot for Products {
             let (start, zero) = (vld1q_s32(from), vdupq_n_s32(0));
             Products(vzip1q_s32(start, zero), vzip2q_s32(start, zero))
         }}
-        fn dot(self, x: int8x16_t, w: int8x16_t) {{
-            let (low, high) = (product!("smull", w, x, "8b"), product!("smull2", w, x, "16b"));
-            Products(add_pairs!(self.0, low), add_pairs!(self.1, high))
-        }}
-        fn dot_of_two(self, (a, b): (int8x16_t, int8x16_t), (v, w): (int8x16_t, int8x16_t)) {{
-            let (low, high) = (product!("smull", v, a, "8b"), product!("smull2", v, a, "16b"));
-            let low = add_product!(low, "smlal", w, b, "8b");
-            let high = add_product!(high, "smlal2", w, b, "16b");
-            Products(add_pairs!(self.0, low), add_pairs!(self.1, high))
-        }}
+    }
+
+    // Assembly, because the compiler moves upper halves and sums to other registers for the
+    // intrinsics, and because cores that issue in order wait for a product that is used at once.
+
+    #[inline(always)]
+    unsafe fn dot(self, x: int8x16_t, w: int8x16_t) -> Self {
+        let Products(mut low, mut high) = self;
+        // SAFETY: the trait's promise.
+        unsafe {
+            asm!(
+                "smull {p:v}.8h, {w:v}.8b, {x:v}.8b",
+                "smull2 {q:v}.8h, {w:v}.16b, {x:v}.16b",
+                "sadalp {low:v}.4s, {p:v}.8h",
+                "sadalp {high:v}.4s, {q:v}.8h",
+                low = inout(vreg) low, high = inout(vreg) high, w = in(vreg) w, x = in(vreg) x,
+                p = out(vreg) _, q = out(vreg) _,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+        Products(low, high)
+    }
+
+    #[inline(always)]
+    unsafe fn dots_of_two<const N: usize>(
+        sums: &mut [Self; N],
+        [x, y]: [int8x16_t; 2],
+        weights: &[[int8x16_t; 2]; N],
+    ) {
+        // SAFETY: the trait's promise.
+        unsafe {
+            unrolled!(pair < N / 2, {
+                let (i, k) = (2 * pair, 2 * pair + 1);
+                let (Products(mut a, mut b), Products(mut c, mut d)) = (sums[i], sums[k]);
+                asm!(
+                    "smull {p:v}.8h, {v:v}.8b, {x:v}.8b",
+                    "smull2 {q:v}.8h, {v:v}.16b, {x:v}.16b",
+                    "smull {r:v}.8h, {s:v}.8b, {x:v}.8b",
+                    "smull2 {t:v}.8h, {s:v}.16b, {x:v}.16b",
+                    "smlal {p:v}.8h, {w:v}.8b, {y:v}.8b",
+                    "smlal2 {q:v}.8h, {w:v}.16b, {y:v}.16b",
+                    "smlal {r:v}.8h, {u:v}.8b, {y:v}.8b",
+                    "smlal2 {t:v}.8h, {u:v}.16b, {y:v}.16b",
+                    "sadalp {a:v}.4s, {p:v}.8h",
+                    "sadalp {b:v}.4s, {q:v}.8h",
+                    "sadalp {c:v}.4s, {r:v}.8h",
+                    "sadalp {d:v}.4s, {t:v}.8h",
+                    a = inout(vreg) a, b = inout(vreg) b, c = inout(vreg) c, d = inout(vreg) d,
+                    x = in(vreg) x, y = in(vreg) y,
+                    v = in(vreg) weights[i][0], w = in(vreg) weights[i][1],
+                    s = in(vreg) weights[k][0], u = in(vreg) weights[k][1],
+                    p = out(vreg) _, q = out(vreg) _, r = out(vreg) _, t = out(vreg) _,
+                    options(pure, nomem, nostack, preserves_flags),
+                );
+                (sums[i], sums[k]) = (Products(a, b), Products(c, d));
+            });
+            if N % 2 == 1 {
+                let ([v, w], Products(mut a, mut b)) = (weights[N - 1], sums[N - 1]);
+                asm!(
+                    "smull {p:v}.8h, {v:v}.8b, {x:v}.8b",
+                    "smull2 {q:v}.8h, {v:v}.16b, {x:v}.16b",
+                    "smlal {p:v}.8h, {w:v}.8b, {y:v}.8b",
+                    "smlal2 {q:v}.8h, {w:v}.16b, {y:v}.16b",
+                    "sadalp {a:v}.4s, {p:v}.8h",
+                    "sadalp {b:v}.4s, {q:v}.8h",
+                    a = inout(vreg) a, b = inout(vreg) b, x = in(vreg) x, y = in(vreg) y,
+                    v = in(vreg) v, w = in(vreg) w, p = out(vreg) _, q = out(vreg) _,
+                    options(pure, nomem, nostack, preserves_flags),
+                );
+                sums[N - 1] = Products(a, b);
+            }
+        }
     }
 }
 

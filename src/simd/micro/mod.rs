@@ -18,15 +18,16 @@
 //! keep the promise of `Subproblem`. 32-bit ARM has its functions in C, because its intrinsics are
 //! not stable in Rust.
 
+// 32-bit ARM has its micro-kernels in C, so much of `kernel` and `vector` is unused there. `kernel`
+// comes first, because it defines a macro for the others.
+#[cfg_attr(target_arch = "arm", allow(dead_code))]
+#[macro_use]
+mod kernel;
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(target_arch = "arm")]
 mod arm;
 pub(crate) mod decode;
-// 32-bit ARM has its micro-kernels in C, so much of `kernel` and `vector` is unused there.
-#[cfg_attr(target_arch = "arm", allow(dead_code))]
-#[macro_use]
-mod kernel;
 mod image;
 #[cfg_attr(target_arch = "arm", allow(dead_code))]
 mod vector;

@@ -225,9 +225,26 @@ INLINE float32x4_t reciprocal(float32x4_t x) {
 #endif
 }
 
-// Returns e^x as `exp` of kernel.rs.
-INLINE float32x4_t exponential(float32x4_t x) {
-    static const float SERIES[] = {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f, 1.0f, 1.0f};
+// Returns a / b, rounded once, for b below 2^126.
+INLINE float32x4_t quotient(float32x4_t a, float32x4_t b) {
+#if FUSED
+    const float32x4_t r = reciprocal(b), q = vmulq_f32(a, r);
+    return vfmaq_f32(q, vfmsq_f32(a, q, b), r);
+#else
+    float values[LANES], divisors[LANES];
+    vst1q_f32(values, a);
+    vst1q_f32(divisors, b);
+    for (int i = 0; i < LANES; i++)
+        values[i] /= divisors[i];
+    return vld1q_f32(values);
+#endif
+}
+
+// e^x as power + power * rest, as `exp` of kernel.rs.
+struct exponential { float32x4_t power, rest; };
+
+INLINE struct exponential parts_of_exponential(float32x4_t x) {
+    static const float SERIES[] = {1.0f / 720.0f, 1.0f / 120.0f, 1.0f / 24.0f, 1.0f / 6.0f, 0.5f, 1.0f};
     const float32x4_t round = vdupq_n_f32(12582912.0f + 127.0f);
     x = vminq_f32(vmaxq_f32(x, vdupq_n_f32(-87.0f)), vdupq_n_f32(88.0f));
     const float32x4_t rounded = multiply_add(round, x, vdupq_n_f32(1.44269504f));
@@ -236,9 +253,21 @@ INLINE float32x4_t exponential(float32x4_t x) {
     r = multiply_add(r, n, vdupq_n_f32(2.1219444e-4f));
     float32x4_t y = vdupq_n_f32(1.0f / 5040.0f);
     UNROLL
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 6; i++)
         y = multiply_add(vdupq_n_f32(SERIES[i]), y, r);
-    return vmulq_f32(y, vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(rounded), 23)));
+    const float32x4_t power = vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(rounded), 23));
+    return (struct exponential){power, vmulq_f32(y, r)};
+}
+
+INLINE float32x4_t exponential(float32x4_t x) {
+    const struct exponential e = parts_of_exponential(x);
+    return multiply_add(e.power, e.power, e.rest);
+}
+
+// Returns e^x - 1 with the digits of a small x.
+INLINE float32x4_t exponential_less_one(float32x4_t x) {
+    const struct exponential e = parts_of_exponential(x);
+    return multiply_add(vsubq_f32(e.power, vdupq_n_f32(1.0f)), e.power, e.rest);
 }
 
 // Returns ln(1 + x) for x from 0 to 1, as `log1p` of kernel.rs.
@@ -284,12 +313,17 @@ void NAME(activate)(uint32_t activation, float a, float b, float *values, size_t
         switch (activation) {
         case SIGMOID: y = NAME(logistic)(x, -1.0f); break;
         case RELU: y = vmaxq_f32(x, zero); break;
-        // tanh x = 2 / (1 + e^-2x) - 1
-        case TANH: y = vsubq_f32(vmulq_n_f32(NAME(logistic)(x, -2.0f), 2.0f), vdupq_n_f32(1.0f)); break;
+        // With m = e^-2x - 1, tanh x is -m / (m + 2), which keeps the digits of a small x. It is 1
+        // or -1 before the exponential is too large for a quotient.
+        case TANH: {
+            const float32x4_t m = exponential_less_one(vminq_f32(vmulq_n_f32(x, -2.0f), vdupq_n_f32(80.0f)));
+            y = quotient(vnegq_f32(m), vaddq_f32(m, vdupq_n_f32(2.0f)));
+            break;
+        }
         case LEAKY_RELU: y = multiply_add(vmaxq_f32(x, zero), vminq_f32(x, zero), vdupq_n_f32(a)); break;
         case CLIP: y = NAME(between)(x, a, b); break;
         case ELU: {
-            const float32x4_t below = vsubq_f32(exponential(vminq_f32(x, zero)), vdupq_n_f32(1.0f));
+            const float32x4_t below = exponential_less_one(vminq_f32(x, zero));
             y = vmulq_n_f32(multiply_add(vmaxq_f32(x, zero), below, vdupq_n_f32(a)), b);
             break;
         }

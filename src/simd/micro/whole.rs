@@ -320,7 +320,7 @@ pub(super) trait Dot: Tiles + Copy {
     /// True if products are those of bytes from −128 to 127 with a lane of a vector of values
     /// ([`Dot::dot_of_lane`]).
     const OF_LANES: bool = false;
-    /// True if two groups are multiplied at a time ([`Dot::dot_of_two`]).
+    /// True if two groups are multiplied at a time ([`Dot::dots_of_two`]).
     const OF_TWO: bool = false;
     type Float: Vector;
     /// A vector of groups of values or weights.
@@ -337,13 +337,14 @@ pub(super) trait Dot: Tiles + Copy {
         let _ = (values, weights, lane);
         unreachable!("only for products of lanes")
     }
-    /// Adds the sums of the products of two groups to each lane. Only for [`Dot::OF_TWO`].
-    unsafe fn dot_of_two(
-        self,
-        values: (Self::Groups, Self::Groups),
-        weights: (Self::Groups, Self::Groups),
-    ) -> Self {
-        let _ = (values, weights);
+    /// Adds the sums of the products of two groups to each lane of some vectors. Only for
+    /// [`Dot::OF_TWO`].
+    unsafe fn dots_of_two<const N: usize>(
+        sums: &mut [Self; N],
+        values: [Self::Groups; 2],
+        weights: &[[Self::Groups; 2]; N],
+    ) {
+        let _ = (sums, values, weights);
         unreachable!("only for products of two groups")
     }
     /// The sums as floats, rounded to the nearest.
@@ -1001,17 +1002,16 @@ unsafe fn add_run<D: Dot, const M: usize, const N: usize>(
             g += 4;
         }
         while D::OF_TWO && g + 2 <= length {
-            let mut w: [(D::Groups, D::Groups); N] = std::mem::zeroed();
+            let mut w: [[D::Groups; 2]; N] = std::mem::zeroed();
             unrolled!(i < N, {
                 let from = next.add(i * apart);
-                w[i] = (D::load(from), D::load(from.add(D::LANES)));
+                w[i] = [D::load(from), D::load(from.add(D::LANES))];
             });
             unrolled!(m < M, {
                 let groups = run[m].add(4 * g).cast::<u32>();
                 let second = groups.add(1).read_unaligned();
-                let values = (D::splat(groups.read_unaligned()), D::splat(second));
-                unrolled!(i < N, { sums[m][i] = sums[m][i].dot_of_two(values, w[i]) });
-                compiler_fence(Ordering::SeqCst);
+                let values = [D::splat(groups.read_unaligned()), D::splat(second)];
+                D::dots_of_two(&mut sums[m], values, &w);
             });
             next = next.add(2 * D::LANES);
             g += 2;
