@@ -230,6 +230,24 @@ impl Arithmetic {
         Arithmetic::Minimum,
     ];
 
+    /// Returns the rounded sum of two operands of whole numbers. A ratio is the scale of an
+    /// operand, divided by the scale of the sum. Each ratio is rounded to a multiple of 2⁻ⁿ, where
+    /// n is chosen so that the larger ratio has 21 binary digits. `None` for ratios with which
+    /// engines may give different sums, and XNNPACK gives none.
+    pub(crate) fn rounded_sum(ratios: [f32; 2]) -> Option<Arithmetic> {
+        let [least, largest] = [f32::min, f32::max].map(|f| f(ratios[0].abs(), ratios[1].abs()));
+        if !(least >= 1.0 / 1024.0 && largest < 256.0) {
+            return None;
+        }
+        let exponent = libm::frexp(largest.into()).1 - 1;
+        let unit = libm::exp2(f64::from(exponent - 20));
+        let [a, b] = ratios.map(|ratio| {
+            let rounded = libm::rint(f64::from(ratio) / unit) * unit;
+            Float::new(rounded as f32)
+        });
+        Some(Arithmetic::RoundedSum { a, b })
+    }
+
     /// The name of the operation in `library.json`.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -10,7 +10,7 @@ use super::elementwise::{self, Factor, Operand, math};
 use super::operations::clip;
 use super::resample::{self, Tap, Taps};
 use super::value::Live;
-use crate::ir::op::{Activation, Arithmetic, Float, Math};
+use crate::ir::op::{Activation, Arithmetic, Math};
 use std::collections::HashMap;
 
 /// The quantization of 8-bit integers: an integer q stands for (q − zero) · scale.
@@ -488,30 +488,19 @@ pub(super) fn mean(
 /// Returns true if XNNPACK supports an addition with these ratios. A ratio is an operand's scale
 /// divided by the scale of the sum.
 pub(super) fn adds(ratios: [f32; 2]) -> bool {
-    let [least, largest] = [f32::min, f32::max].map(|f| f(ratios[0].abs(), ratios[1].abs()));
-    least >= 1.0 / 1024.0 && largest < 256.0
+    Arithmetic::rounded_sum(ratios).is_some()
 }
 
-/// Adds two tensors of whole numbers in fixed point. Each ratio is rounded to a multiple of 2⁻ⁿ,
-/// where n is chosen so that the larger ratio has 21 binary digits. The sum is rounded to the
-/// nearest, halves upwards.
+/// Adds two tensors of whole numbers in fixed point ([`Arithmetic::rounded_sum`]), and limits the
+/// sums.
 pub(super) fn sum(
     b: &mut Builder,
     name: &str,
     summands: [Summand<'_>; 2],
     limits: Limits,
 ) -> Result<Live, String> {
-    let largest = summands.iter().map(|s| s.ratio.abs()).fold(0.0, f32::max);
-    let exponent = libm::frexp(largest.into()).1 - 1;
-    let unit = libm::exp2(f64::from(exponent - 20));
-    let factors = summands.each_ref().map(|s| {
-        let rounded = libm::rint(f64::from(s.ratio) / unit) * unit;
-        Float::new(rounded as f32)
-    });
-    let of = Arithmetic::RoundedSum {
-        a: factors[0],
-        b: factors[1],
-    };
+    let of = Arithmetic::rounded_sum(summands.each_ref().map(|s| s.ratio));
+    let of = of.ok_or("the scales of the operands and of the sum are too different")?;
     let [x, y] = summands.map(|s| s.numbers);
     let sum = elementwise::arithmetic(b, name, of, x, y)?;
     limited(b, name, &sum, limits)

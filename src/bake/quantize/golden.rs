@@ -14,7 +14,7 @@ const MARGIN: f64 = 1.0 / (1u64 << 21) as f64;
 ///
 /// Engines may differ in the last digit of a float. If the float is then rounded to a whole number,
 /// this may change the result by a whole step. So vectors with a float close to such a tie are left
-/// out, unless fewer than two vectors would remain.
+/// out. If fewer than two vectors would remain, the two that are farthest from ties are taken.
 pub(super) fn of_records(
     golden: &mut GoldenVectors,
     network: &Network,
@@ -22,18 +22,30 @@ pub(super) fn of_records(
     records: &[f32],
 ) {
     let width = network.width;
-    if !golden.given {
-        let most = golden::most(network).min(golden::MOST);
+    let most = golden::most(network).min(golden::MOST);
+    let given = golden.given;
+    if !given {
         golden.inputs = super::some(records, width, most);
         golden.all = records.to_vec();
         golden.given = true;
     }
     let exact = exact(network);
-    let sure = |record: &&[f32]| is_sure(network, tensors, &exact, record);
-    let kept: Vec<&[f32]> = golden.inputs.chunks_exact(width).filter(sure).collect();
-    if kept.len() >= 2 {
-        golden.inputs = kept.concat();
+    let distant = |inputs: &[f32]| -> Vec<(f64, Vec<f32>)> {
+        let inputs = inputs.chunks_exact(width);
+        let all = inputs.map(|x| (distance(network, tensors, &exact, x), x.to_vec()));
+        all.collect()
+    };
+    let sure = |found: &[(f64, Vec<f32>)]| found.iter().filter(|f| f.0 >= MARGIN).count();
+    let mut found = distant(&golden.inputs);
+    if sure(&found) < 2 && !given {
+        found = distant(records);
     }
+    match sure(&found) {
+        0 | 1 => found.sort_by(|a, b| b.0.total_cmp(&a.0)),
+        _ => found.retain(|f| f.0 >= MARGIN),
+    }
+    found.truncate(if sure(&found) < 2 { 2 } else { most });
+    golden.inputs = found.into_iter().flat_map(|(_, record)| record).collect();
     golden.count = golden.inputs.len() / width;
     golden.scores = golden::scores_of(network, tensors, &golden.inputs);
 }
@@ -69,22 +81,23 @@ fn exact(network: &Network) -> Vec<bool> {
     exact
 }
 
-/// Returns true if every number that is rounded to a whole number is far enough from a tie (n +
-/// 0.5). Otherwise two engines may round it in different directions.
-fn is_sure(network: &Network, tensors: &Tensors, exact: &[bool], record: &[f32]) -> bool {
+/// Returns the least distance of a number that is rounded to a whole number from a tie (n + 0.5),
+/// as a share of the largest such number of its value. Near a tie, two engines may round the number
+/// in different directions.
+fn distance(network: &Network, tensors: &Tensors, exact: &[bool], record: &[f32]) -> f64 {
     let graph = &network.graph;
     let rounds = |value: usize| {
         let mut readers = graph.consumers(value).map(|i| graph.nodes[i].op);
         readers.any(|op| op == Op::Activation(Activation::Math(Math::Round)))
     };
-    let mut sure = true;
+    let mut least = f64::INFINITY;
     let raw: Vec<f64> = record.iter().map(|&x| x.into()).collect();
     graph.evaluate(tensors, network.graph_input(&raw), |value, numbers| {
         if !exact[value] && rounds(value) {
             let largest = numbers.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
-            let far = |x: &f64| (x - x.floor() - 0.5).abs() > largest * MARGIN;
-            sure &= numbers.iter().all(far);
+            let off = |x: &f64| (x - x.floor() - 0.5).abs() / largest;
+            least = numbers.iter().map(off).fold(least, f64::min);
         }
     });
-    sure
+    least
 }

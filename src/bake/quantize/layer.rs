@@ -15,8 +15,7 @@ pub(super) struct Layer {
     /// The weights as whole numbers from −127 to 127, row by row.
     pub(super) weights: Vec<f32>,
     /// The biases, in units of the layer's integer sums. They are rounded to whole numbers only
-    /// when the layer is written.'s integer sums. They are rounded to whole numbers only when the
-    /// layer is written.
+    /// when the layer is written.
     biases: Vec<f64>,
     /// For each row, the real number that the integer sum 1 represents.
     pub(super) units: Vec<f64>,

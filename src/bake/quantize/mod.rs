@@ -8,8 +8,9 @@
 //!
 //! The user gives calibration records, from which the range of each layer's input is measured. Each
 //! row of weights gets its own scale. The mean error of each row's sums is subtracted from the
-//! row's bias. Everything between the layers is computed in floats. The result looks like an
-//! integer model that a front end has read, so engines need nothing new.
+//! row's bias. Sums of two values between layers are rounded once. Everything else between the
+//! layers is computed in floats. The result looks like an integer model that a front end has read,
+//! so engines need nothing new.
 
 mod golden;
 mod grid;
@@ -24,14 +25,15 @@ use super::json::Object;
 use super::matrix::{self, Files};
 use super::rounding::{self, ClassChanges, Columns};
 use super::{Mistakes, Names, Settings};
-use crate::ir::graph::{Role, Tensors};
+use crate::ir::graph::{Node, Role, Tensors};
 use crate::ir::network::{Kind, Network, Precision};
-use crate::ir::op::Op;
+use crate::ir::op::{Arithmetic, Op};
 use crate::ir::scale;
 use crate::ops::evaluate::Computed;
 use crate::ops::random::Random;
 use grid::Samples;
 use layer::Layer;
+use rewrite::Integers;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +42,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Quantized {
     /// The number of layers that were quantized.
     layers: usize,
+    /// The number of sums of two values that are computed on integers.
+    sums: usize,
     /// The number of calibration records that were computed and compared.
     records: usize,
     /// The calibration records whose predicted class or labels change. `None` for networks that
@@ -47,7 +51,7 @@ pub(crate) struct Quantized {
     classes: Option<ClassChanges>,
     /// The root mean square change of the scores, divided by their spread over the records.
     scores: f64,
-    /// The names of the layers that could be quantized, but stay in floats.
+    /// The names of the nodes that could be quantized, but stay in floats.
     floats: Vec<String>,
     /// The names of the quantized layers with the largest errors. Each error is a share of the size
     /// of the layer's sums.
@@ -56,8 +60,12 @@ pub(crate) struct Quantized {
 
 impl fmt::Display for Quantized {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layers = if self.layers == 1 { "layer" } else { "layers" };
-        write!(f, "{} {layers} on 8-bit integers; ", self.layers)?;
+        let plural = |n: usize| if n == 1 { "" } else { "s" };
+        write!(f, "{} layer{}", self.layers, plural(self.layers))?;
+        if self.sums > 0 {
+            write!(f, " and {} sum{}", self.sums, plural(self.sums))?;
+        }
+        f.write_str(" on 8-bit integers; ")?;
         match self.classes {
             Some(ClassChanges { changed, vectors }) => {
                 write!(f, "{changed} of {vectors} records change their class")?;
@@ -204,14 +212,15 @@ struct Calibration<'c> {
 struct Candidate {
     network: Network,
     tensors: Tensors,
-    /// The nodes of the layers that could be quantized, but stay in floats.
+    /// The nodes that could be quantized, but stay in floats.
     floats: Vec<usize>,
     difference: Difference,
 }
 
 impl Calibration<'_> {
     /// Quantizes the layers of the network. If more predicted classes change than the request
-    /// allows, the last layer, then the first layer, then both stay in floats.
+    /// allows, some nodes stay in floats: the last layer, then depthwise convolutions and sums of
+    /// two values, then the first layer too.
     fn quantized(&self, request: &Request) -> Result<Made, String> {
         let graph = &self.of.draft.graph;
         if let Some(node) = graph.nodes.iter().find(|n| n.op.rounds()) {
@@ -222,23 +231,36 @@ impl Calibration<'_> {
                 node.name
             ));
         }
-        let nodes: Vec<usize> = (0..graph.nodes.len())
-            .filter(|&i| self.quantizes(i))
-            .collect();
+        let all = || 0..graph.nodes.len();
+        let nodes: Vec<usize> = all().filter(|&i| self.quantizes(i)).collect();
         let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
             return Err("the network has no affine layer or convolution to quantize".into());
         };
+        let delicate = all().filter(|&i| self.adds(i) || self.quantizes(i) && self.is_depthwise(i));
+        let delicate: Vec<usize> = delicate.collect();
         let (samples, scores) = self.samples()?;
-        let (layers, mut errors) = self.layers(&samples);
+        let (integers, mut errors) = self.integers(&samples);
         let width = self.of.network.width;
         let count = self.records.len() / width;
         let bound = request.changes * count as f64 / 100.0;
         let mut best: Option<Candidate> = None;
-        for floats in [vec![], vec![last], vec![first], vec![first, last]] {
-            if floats.len() >= nodes.len() {
+        let mut tried: Vec<Vec<usize>> = Vec::new();
+        for (ends, others) in [
+            (vec![], vec![]),
+            (vec![last], vec![]),
+            (vec![], delicate.clone()),
+            (vec![last], delicate.clone()),
+            (vec![first], delicate.clone()),
+            (vec![first, last], delicate.clone()),
+        ] {
+            let mut floats = [others, ends].concat();
+            floats.sort_unstable();
+            floats.dedup();
+            if nodes.iter().all(|i| floats.contains(i)) || tried.contains(&floats) {
                 continue;
             }
-            let made = self.candidate(&layers, floats, &scores)?;
+            tried.push(floats.clone());
+            let made = self.candidate(&integers, floats, &scores)?;
             let fits = made.difference.fits(bound);
             if fits
                 || best
@@ -255,8 +277,10 @@ impl Calibration<'_> {
         errors.sort_by(|a, b| b.1.total_cmp(&a.1));
         let name = |i: usize| graph.nodes[i].name.to_string();
         let costly = errors.iter().filter(|(i, _)| !best.floats.contains(i));
+        let rounded = |n: &&Node| matches!(n.op, Op::Combine(arithmetic) if arithmetic.rounds());
         let report = Quantized {
-            layers: nodes.len() - best.floats.len(),
+            layers: nodes.iter().filter(|i| !best.floats.contains(i)).count(),
+            sums: best.network.graph.nodes.iter().filter(rounded).count(),
             records: count,
             classes: best.difference.classes,
             scores: best.difference.scores,
@@ -280,26 +304,53 @@ impl Calibration<'_> {
         first.is_some_and(|&t| graph.tensors[t].role == Role::Weights)
     }
 
-    /// Returns true if node `i` is a layer that can be quantized. Depthwise convolutions stay in
-    /// floats. No engine computes them faster with integers, and rounding hurts them most.
+    /// Returns true if node `i` is a layer that can be quantized. A depthwise convolution is
+    /// quantized if its operand is rounded behind the layer or sum that computes it. Otherwise the
+    /// rounding would be a step of its own, and floats are faster.
     fn quantizes(&self, i: usize) -> bool {
-        let node = &self.of.draft.graph.nodes[i];
-        let layer = match node.op {
-            Op::Affine => true,
-            Op::Convolution { groups, .. } => {
-                groups == 1 || groups < self.of.draft.shape(node.inputs[0]).c
-            }
-            _ => false,
+        let op = self.of.draft.graph.nodes[i].op;
+        let layer = matches!(op, Op::Affine | Op::Convolution { .. });
+        layer && self.has_weights(i) && (!self.is_depthwise(i) || self.reads_rounded(i))
+    }
+
+    /// Returns true if node `i` is a convolution with one input channel in each group.
+    fn is_depthwise(&self, i: usize) -> bool {
+        let graph = &self.of.draft.graph;
+        let node = &graph.nodes[i];
+        let channels = graph.values[node.inputs[0]].shape.c;
+        matches!(node.op, Op::Convolution { groups, .. } if groups > 1 && groups == channels)
+    }
+
+    /// Returns true if node `i` reads a layer that can be quantized or a sum, perhaps through
+    /// functions that commute with rounding.
+    fn reads_rounded(&self, i: usize) -> bool {
+        let graph = &self.of.draft.graph;
+        let read = graph.nodes[i].inputs[0];
+        let Some(before) = graph.nodes[..i].iter().position(|n| n.output == read) else {
+            return false;
         };
-        layer && self.has_weights(i)
+        let passes = || graph.nodes[before].inputs.len() == 1 && self.reads_rounded(before);
+        self.quantizes(before)
+            || self.adds(before)
+            || rewrite::passes(graph.nodes[before].op) && passes()
+    }
+
+    /// Returns true if node `i` adds or subtracts two values.
+    fn adds(&self, i: usize) -> bool {
+        let op = self.of.draft.graph.nodes[i].op;
+        matches!(
+            op,
+            Op::Combine(Arithmetic::Add) | Op::Combine(Arithmetic::Subtract)
+        )
     }
 
     /// Computes all calibration records in floats. Returns samples of each value that a quantizable
-    /// layer reads, and the scores.
+    /// layer or a sum reads, and the scores.
     fn samples(&self) -> Result<(Vec<Samples>, Vec<Vec<f64>>), String> {
         let graph = &self.of.draft.graph;
         let mut samples = vec![Samples::default(); graph.values.len()];
-        let read = |value: usize| graph.consumers(value).any(|i| self.quantizes(i));
+        let reads = |i: usize| self.quantizes(i) || self.adds(i);
+        let read = |value: usize| graph.consumers(value).any(reads);
         let read: Vec<bool> = (0..graph.values.len()).map(read).collect();
         let mut random = Random::new(8);
         let count = self.records.len() / self.of.network.width;
@@ -322,10 +373,10 @@ impl Calibration<'_> {
         }
     }
 
-    /// Quantizes every layer that can be quantized, and corrects its biases. Returns an entry for
-    /// each node, `None` for other nodes. Also returns the node and the remaining error of each
-    /// quantized layer.
-    fn layers(&self, samples: &[Samples]) -> (Vec<Option<Layer>>, Vec<(usize, f64)>) {
+    /// Quantizes every layer and sum that can be quantized, and corrects the biases of layers.
+    /// Returns an entry for each node, `None` for other nodes. Also returns the node and the
+    /// remaining error of each quantized layer.
+    fn integers(&self, samples: &[Samples]) -> (Vec<Option<Integers>>, Vec<(usize, f64)>) {
         let graph = &self.of.draft.graph;
         let width = self.of.network.width;
         let records = some(self.records, width, COMPARED);
@@ -337,11 +388,15 @@ impl Calibration<'_> {
             let grid = samples[node.inputs[0]].grid();
             Layer::new(grid, weights, biases, &columns)
         };
-        let of_node = |i: usize| self.quantizes(i).then(|| layer(i));
-        let mut layers: Vec<Option<Layer>> = (0..graph.nodes.len()).map(of_node).collect();
+        let of_node = |i: usize| match (self.quantizes(i), &*graph.nodes[i].inputs) {
+            (true, _) => Some(Integers::Layer(layer(i))),
+            (_, &[a, b]) if self.adds(i) => Some(Integers::Sum([a, b].map(|v| samples[v].grid()))),
+            _ => None,
+        };
+        let mut integers: Vec<Option<Integers>> = (0..graph.nodes.len()).map(of_node).collect();
         let mut see = |computed: &Computed<'_>| {
-            let at = computed.node.map(|i| (i, &mut layers[i]));
-            if let Some((i, Some(layer))) = at {
+            let at = computed.node.map(|i| (i, &mut integers[i]));
+            if let Some((i, Some(Integers::Layer(layer)))) = at {
                 let shape = graph.values[computed.value].shape;
                 layer.compare(graph.nodes[i].op, computed, shape);
             }
@@ -349,10 +404,13 @@ impl Calibration<'_> {
         self.of
             .network
             .scores_and_values(self.of.tensors, &records, &mut see);
-        let corrected = layers.iter_mut().enumerate();
-        let errors = corrected.filter_map(|(i, layer)| Some((i, layer.as_mut()?.correct())));
+        let corrected = integers.iter_mut().enumerate();
+        let errors = corrected.filter_map(|(i, of)| match of {
+            Some(Integers::Layer(layer)) => Some((i, layer.correct())),
+            _ => None,
+        });
         let errors = errors.collect();
-        (layers, errors)
+        (integers, errors)
     }
 
     /// Rounds the weights of a layer that stays in floats to bytes with scales.
@@ -366,22 +424,23 @@ impl Calibration<'_> {
         }
     }
 
-    /// Returns the network with all quantizable layers quantized, except those of the nodes
+    /// Returns the network with all quantizable layers and sums quantized, except the nodes
     /// `floats`.
     fn candidate(
         &self,
-        layers: &[Option<Layer>],
+        integers: &[Option<Integers>],
         floats: Vec<usize>,
         scores: &[Vec<f64>],
     ) -> Result<Candidate, String> {
-        let mut layers = layers.to_vec();
-        floats.iter().for_each(|&i| layers[i] = None);
+        let mut integers = integers.to_vec();
+        floats.iter().for_each(|&i| integers[i] = None);
         let mut draft = self.of.draft.clone();
         if self.of.network.weights == Precision::I8 {
-            let nodes = (0..layers.len()).filter(|&i| layers[i].is_none() && self.has_weights(i));
+            let in_floats = |&i: &usize| integers[i].is_none() && self.has_weights(i);
+            let nodes = (0..integers.len()).filter(in_floats);
             nodes.for_each(|i| Self::round_weights(&mut draft, i));
         }
-        let draft = rewrite::rewrite(&draft, &layers)?;
+        let draft = rewrite::rewrite(&draft, &integers)?;
         let tensors = draft.rounded();
         let network = Network {
             graph: draft.graph,

@@ -1,17 +1,40 @@
-//! Rewrites a graph so that some of its layers compute with 8-bit integers.
+//! Rewrites a graph so that some of its layers and sums compute with 8-bit integers.
 
 use super::grid::Grid;
 use super::layer::Layer;
 use crate::bake::draft::{Array, Draft};
 use crate::bake::passes::scaling::scale_arrays;
-use crate::ir::graph::Node;
-use crate::ir::op::{Activation, Float, Math, Op, Pool};
+use crate::ir::graph::{Graph, Node};
+use crate::ir::op::{Activation, Arithmetic, Float, Math, Op, Pool};
+
+/// A node that reads 8-bit integers.
+#[derive(Clone, Debug)]
+pub(super) enum Integers {
+    /// An affine layer or a convolution.
+    Layer(Layer),
+    /// A sum or a difference of two values, with the grids of both operands. It computes on
+    /// integers only where its result is needed on a grid. The last sum of a network often is not,
+    /// and stays in floats.
+    Sum([Grid; 2]),
+}
+
+impl Integers {
+    /// Returns the grid that operand `i` of the node needs.
+    fn grid(&self, i: usize) -> Grid {
+        match self {
+            Integers::Layer(layer) => layer.grid,
+            Integers::Sum(grids) => grids[i],
+        }
+    }
+}
 
 /// Says if other nodes need a value as real numbers, as whole numbers on a grid, or both.
 #[derive(Clone, Copy, Default)]
 struct Needed {
     real: bool,
     whole: Option<Grid>,
+    /// True if the real numbers are those that the whole numbers represent.
+    represented: bool,
 }
 
 /// The values of the new graph that represent one value of the old graph, as real and as whole
@@ -22,14 +45,14 @@ struct Made {
     whole: Option<usize>,
 }
 
-/// Returns a draft in which quantized layers compute with integers. `layers` has an entry for each
-/// node, and `None` for nodes that are not quantized.
+/// Returns a draft in which some nodes compute with integers. `integers` has an entry for each
+/// node, and `None` for nodes that compute in floats.
 ///
-/// The input of a quantized layer must be rounded to integers. If only functions that commute with
-/// rounding are in between, the result of the preceding layer is rounded. Otherwise the rounding is
-/// directly in front of the quantized layer.
-pub(super) fn rewrite(draft: &Draft, layers: &[Option<Layer>]) -> Result<Draft, String> {
-    let needed = needed(draft, layers);
+/// The operands of such a node must be rounded to integers. If only functions that commute with
+/// rounding are in between, the result of the preceding layer or sum is rounded. Otherwise the
+/// rounding is directly in front of the node.
+pub(super) fn rewrite(draft: &Draft, integers: &[Option<Integers>]) -> Result<Draft, String> {
+    let needed = needed(draft, integers);
     let input = draft.graph.inputs[0];
     let mut writer = Writer {
         from: draft,
@@ -42,10 +65,14 @@ pub(super) fn rewrite(draft: &Draft, layers: &[Option<Layer>]) -> Result<Draft, 
         let whole = writer.quantized(&own, 0, grid)?;
         writer.made[input].whole = Some(whole);
     }
-    for (node, layer) in draft.graph.nodes.iter().zip(layers) {
+    for (node, of) in draft.graph.nodes.iter().zip(integers) {
         let wanted = needed[node.output];
-        let made = match layer {
-            Some(layer) => writer.layer(node, layer, wanted)?,
+        let made = match of {
+            Some(Integers::Layer(layer)) => writer.layer(node, layer, wanted)?,
+            Some(Integers::Sum(grids)) => match of_grids(node.op, *grids, wanted.whole) {
+                Some((op, grid)) => writer.sum(node, op, wanted.real, grid)?,
+                None => writer.node(node, wanted)?,
+            },
             None => writer.node(node, wanted)?,
         };
         writer.made[node.output] = made;
@@ -57,25 +84,35 @@ pub(super) fn rewrite(draft: &Draft, layers: &[Option<Layer>]) -> Result<Draft, 
 }
 
 /// Returns for each value of the old graph the forms in which other nodes need it.
-fn needed(draft: &Draft, layers: &[Option<Layer>]) -> Vec<Needed> {
+fn needed(draft: &Draft, integers: &[Option<Integers>]) -> Vec<Needed> {
     let graph = &draft.graph;
     let mut needed = vec![Needed::default(); graph.values.len()];
     graph.outputs.iter().for_each(|&v| needed[v].real = true);
-    for (node, layer) in graph.nodes.iter().zip(layers).rev() {
-        let Needed { real, whole } = needed[node.output];
-        if let Some(layer) = layer {
-            needed[node.inputs[0]].whole = Some(layer.grid);
+    for (node, of) in graph.nodes.iter().zip(integers).rev() {
+        let Needed { real, whole, .. } = needed[node.output];
+        let computes = match of {
+            Some(Integers::Layer(_)) => true,
+            Some(Integers::Sum(grids)) => of_grids(node.op, *grids, whole).is_some(),
+            None => false,
+        };
+        if let Some(of) = of.as_ref().filter(|_| computes) {
+            let inputs = node.inputs.iter().enumerate();
+            inputs.for_each(|(i, &v)| needed[v].whole = Some(of.grid(i)));
             continue;
         }
         let alone = |&v: &usize| graph.only_consumer(v).is_some();
-        match whole.filter(|_| !real && node.inputs.iter().all(alone)) {
-            Some(grid) if passes(node.op) => {
+        let rounded = |&v: &usize| is_rounded(graph, integers, v);
+        let fits = node.inputs.iter().all(alone)
+            && (!real || node.inputs.iter().all(rounded))
+            && passes(node.op);
+        match whole.filter(|_| fits) {
+            Some(grid) => {
+                needed[node.output].represented = true;
                 let before = limits(node.op, grid);
-                node.inputs
-                    .iter()
-                    .for_each(|&v| needed[v].whole = Some(before));
+                let inputs = node.inputs.iter();
+                inputs.for_each(|&v| needed[v].whole = Some(before));
             }
-            _ => {
+            None => {
                 needed[node.output].real = true;
                 node.inputs.iter().for_each(|&v| needed[v].real = true);
             }
@@ -84,9 +121,37 @@ fn needed(draft: &Draft, layers: &[Option<Layer>]) -> Vec<Needed> {
     needed
 }
 
+/// Returns true if a value that is needed on a grid is computed by a sum on integers, perhaps with
+/// functions behind the sum that commute with rounding. Its real numbers are then those that the
+/// integers represent, because sums in floats would need the real numbers of all sums before.
+fn is_rounded(graph: &Graph, integers: &[Option<Integers>], value: usize) -> bool {
+    let Some(i) = graph.nodes.iter().position(|n| n.output == value) else {
+        return false;
+    };
+    let node = &graph.nodes[i];
+    match (&integers[i], &*node.inputs) {
+        (Some(Integers::Sum(_)), _) => true,
+        (None, &[v]) => passes(node.op) && is_rounded(graph, integers, v),
+        _ => false,
+    }
+}
+
+/// Returns the operation that adds or subtracts whole numbers of the grids `of`, and the grid of its
+/// result, if the result is needed on a grid. `None` if the scales are too different.
+fn of_grids(op: Op, of: [Grid; 2], grid: Option<Grid>) -> Option<(Op, Grid)> {
+    let grid = grid?;
+    let sign = match op {
+        Op::Combine(Arithmetic::Add) => 1.0,
+        Op::Combine(Arithmetic::Subtract) => -1.0,
+        _ => return None,
+    };
+    let ratios = [of[0].scale / grid.scale, sign * of[1].scale / grid.scale];
+    Some((Op::Combine(Arithmetic::rounded_sum(ratios)?), grid))
+}
+
 /// Returns true for operations that commute with rounding. Their result is the same if their
 /// operands are rounded to whole numbers or if the result is.
-fn passes(op: Op) -> bool {
+pub(super) fn passes(op: Op) -> bool {
     match op {
         Op::Pool {
             kind: Pool::Max, ..
@@ -118,15 +183,22 @@ struct Writer<'w> {
 }
 
 impl Writer<'_> {
-    /// Writes a node that is not a quantized layer into the new draft.
+    /// Returns the values of the new draft that represent the operands of a node. `form` selects
+    /// real or whole numbers.
+    fn operands(
+        &self,
+        node: &Node,
+        form: impl Fn(Made) -> Option<usize>,
+    ) -> Result<Vec<usize>, String> {
+        let inputs = node.inputs.iter().map(|&v| form(self.made[v]));
+        let inputs: Option<Vec<usize>> = inputs.collect();
+        inputs.ok_or_else(|| format!("{}: an operand is not computed", node.name))
+    }
+
+    /// Writes a node that computes in floats, or moves whole numbers, into the new draft.
     fn node(&mut self, node: &Node, needed: Needed) -> Result<Made, String> {
-        let of = |f: &dyn Fn(Made) -> Option<usize>| -> Result<Vec<usize>, String> {
-            let inputs = node.inputs.iter().map(|&v| f(self.made[v]));
-            let inputs: Option<Vec<usize>> = inputs.collect();
-            inputs.ok_or_else(|| format!("{}: an operand is not computed", node.name))
-        };
-        if needed.real {
-            let inputs = of(&|made| made.real)?;
+        if needed.real && !needed.represented {
+            let inputs = self.operands(node, |made| made.real)?;
             let real = self
                 .to
                 .push(node.name.to_string(), node.op, &inputs, self.arrays(node))?;
@@ -137,20 +209,50 @@ impl Writer<'_> {
                 whole: whole.transpose()?,
             });
         }
-        if needed.whole.is_none() {
+        let Some(grid) = needed.whole else {
             return Ok(Made::default());
-        }
-        let inputs = of(&|made| made.whole)?;
+        };
+        let inputs = self.operands(node, |made| made.whole)?;
         let whole = match node.op {
             Op::Activation(_) => inputs[0],
             op => self
                 .to
                 .push(node.name.to_string(), op, &inputs, Vec::new())?,
         };
+        self.rounded_only(&node.name, whole, needed.real, grid)
+    }
+
+    /// Returns the forms of a value that has been computed as `whole` numbers of `grid`. If `real`
+    /// is true, adds a node that turns them into the real numbers that they represent.
+    fn rounded_only(
+        &mut self,
+        name: &str,
+        whole: usize,
+        real: bool,
+        grid: Grid,
+    ) -> Result<Made, String> {
+        let real = match real {
+            true => {
+                let factors = vec![f64::from(grid.scale); self.to.shape(whole).c];
+                Some(self.scaled(name, whole, &factors)?)
+            }
+            false => None,
+        };
         Ok(Made {
-            real: None,
+            real,
             whole: Some(whole),
         })
+    }
+
+    /// Writes a sum on integers into the new draft. `op` computes whole numbers of `grid`. `real`
+    /// is true if other nodes need real numbers too.
+    fn sum(&mut self, node: &Node, op: Op, real: bool, grid: Grid) -> Result<Made, String> {
+        let inputs = self.operands(node, |made| made.whole)?;
+        let sums = self
+            .to
+            .push(node.name.to_string(), op, &inputs, Vec::new())?;
+        let whole = self.clipped(&node.name, sums, grid)?;
+        self.rounded_only(&node.name, whole, real, grid)
     }
 
     /// Returns copies of the constant arrays of a node of the old graph.
@@ -218,11 +320,17 @@ impl Writer<'_> {
     fn rounded(&mut self, name: &str, value: usize, grid: Grid) -> Result<usize, String> {
         let round = Op::Activation(Activation::Math(Math::Round));
         let whole = self.to.push(name, round, &[value], Vec::new())?;
+        self.clipped(name, whole, grid)
+    }
+
+    /// Adds a node that clips whole numbers to the limits of `grid`. Returns the index of the new
+    /// value.
+    fn clipped(&mut self, name: &str, value: usize, grid: Grid) -> Result<usize, String> {
         let clip = Activation::Clip {
             low: Float::new(grid.low as f32),
             high: Float::new(grid.high as f32),
         };
         self.to
-            .push(name, Op::Activation(clip), &[whole], Vec::new())
+            .push(name, Op::Activation(clip), &[value], Vec::new())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::grid::{Grid, Samples};
 use super::layer::Layer;
-use super::rewrite::rewrite;
+use super::rewrite::{Integers, rewrite};
 use super::*;
 use crate::bake::draft::Array;
 use crate::ir::graph::Shape;
@@ -87,16 +87,11 @@ fn quantized_layers_are_sums_of_integers() {
         .push("b", Op::Affine, &[positive], arrays(3, 5, &mut random))
         .unwrap();
     let (of_input, of_hidden) = (samples(&[-1.0, 1.0]).grid(), samples(&[0.0, 2.0]).grid());
-    let layers = [
-        Some(layer(&draft, 0, of_input)),
-        None,
-        Some(layer(&draft, 2, of_hidden)),
-    ];
-    let quantized = rewrite(&draft, &layers).unwrap();
+    let (a, b) = (&layer(&draft, 0, of_input), &layer(&draft, 2, of_hidden));
+    let integers = [a, b].map(|layer| Some(Integers::Layer(layer.clone())));
+    let [first_layer, second_layer] = integers;
+    let quantized = rewrite(&draft, &[first_layer, None, second_layer]).unwrap();
     let tensors = quantized.rounded();
-    let [Some(a), _, Some(b)] = &layers else {
-        unreachable!()
-    };
     let sums = |layer: &Layer, numbers: &[i64]| -> Vec<i64> {
         let rows = layer.weights.chunks(numbers.len()).zip(layer.biases());
         rows.map(|(row, bias)| {
@@ -161,9 +156,9 @@ fn values_are_rounded_once() {
     let grid = samples(&[-1.0, 1.0]).grid();
     let of = |i: usize| {
         let layer = matches!(draft.graph.nodes[i].op, Op::Convolution { .. });
-        layer.then(|| self::layer(&draft, i, grid))
+        layer.then(|| Integers::Layer(self::layer(&draft, i, grid)))
     };
-    let mut layers: Vec<Option<Layer>> = (0..6).map(of).collect();
+    let mut layers: Vec<Option<Integers>> = (0..6).map(of).collect();
     let quantized = rewrite(&draft, &layers).unwrap();
     let whole = ["scale", "round", "clip"];
     let expected = [
@@ -184,6 +179,74 @@ fn values_are_rounded_once() {
     let quantized = rewrite(&draft, &layers).unwrap();
     let behind = ["scale", "convolution", "add"];
     assert_eq!(names(&quantized)[expected.len()..], behind);
+}
+
+/// A graph of layers and a sum, as residual networks have it: a, b = f(a), r = ReLU(a + b), and two
+/// readers of r. The first is a layer. The second is another sum.
+fn residual(random: &mut Random) -> Draft {
+    let mut draft = Draft::new(Shape::vector(6));
+    let mut push = |op, inputs: &[usize], arrays| draft.push("n", op, inputs, arrays).unwrap();
+    let a = push(Op::Affine, &[0], arrays(4, 6, random));
+    let b = push(Op::Affine, &[a], arrays(4, 4, random));
+    let sum = push(Op::Combine(Arithmetic::Subtract), &[a, b], Vec::new());
+    let r = push(relu(), &[sum], Vec::new());
+    let c = push(Op::Affine, &[r], arrays(4, 4, random));
+    push(Op::Combine(Arithmetic::Add), &[c, r], Vec::new());
+    draft
+}
+
+/// A sum in front of a layer is one step on integers, with the limits of the ReLU behind it. The
+/// last sum stays in floats. Its operand is the number that the first sum's integers represent.
+#[test]
+fn sums_are_rounded_once() {
+    let mut random = Random::new(11);
+    let draft = residual(&mut random);
+    let grids = [samples(&[-3.0, 4.0]).grid(), samples(&[-2.0, 2.0]).grid()];
+    let of_sum = samples(&[0.0, 5.0]).grid();
+    let of_layer = |i: usize, grid| Some(Integers::Layer(layer(&draft, i, grid)));
+    let layers = [
+        of_layer(0, samples(&[-1.0, 1.0]).grid()),
+        of_layer(1, grids[0]),
+        Some(Integers::Sum(grids)),
+        None,
+        of_layer(4, of_sum),
+        Some(Integers::Sum([grids[0], of_sum])),
+    ];
+    let quantized = rewrite(&draft, &layers).unwrap();
+    let whole = ["scale", "round", "clip"];
+    let layer = [&["affine"][..], &whole].concat();
+    let sum = ["rounded_sum", "clip", "scale", "affine", "scale", "add"];
+    assert_eq!(
+        names(&quantized),
+        [&whole, &layer[..], &layer, &sum].concat()
+    );
+    let (tensors, graph) = (quantized.rounded(), &quantized.graph);
+    let at = graph
+        .nodes
+        .iter()
+        .position(|n| n.op.name() == "rounded_sum");
+    let (sum, clip) = (&graph.nodes[at.unwrap()], &graph.nodes[at.unwrap() + 1]);
+    let (ratio_a, ratio_b) = (
+        f64::from(grids[0].scale) / f64::from(of_sum.scale),
+        f64::from(grids[1].scale) / f64::from(of_sum.scale),
+    );
+    for _ in 0..50 {
+        let input: Vec<f64> = (0..6).map(|_| random.float().into()).collect();
+        let mut seen = vec![Vec::new(); graph.values.len()];
+        graph.evaluate(&tensors, input, |value, x| seen[value] = x.to_vec());
+        let operands = seen[sum.inputs[0]].iter().zip(&seen[sum.inputs[1]]);
+        for ((a, b), r) in operands.zip(&seen[clip.output]) {
+            assert!(a.fract() == 0.0 && b.fract() == 0.0);
+            let exact = (a * ratio_a - b * ratio_b).clamp(0.0, 255.0);
+            assert!((exact - r).abs() < 0.501 && r.fract() == 0.0, "{a} {b} {r}");
+        }
+    }
+    // Without a layer that reads the sum, both sums stay in floats.
+    let mut without = layers.to_vec();
+    without[4] = None;
+    let quantized = rewrite(&draft, &without).unwrap();
+    let found = names(&quantized);
+    assert!(!found.contains(&"rounded_sum") && found.contains(&"subtract"));
 }
 
 /// A bias that is much larger than the products keeps its value. The correction removes a mean

@@ -38,7 +38,7 @@ impl NetworkFolder {
     }
 
     /// Writes a network that applies these layers to an image of 2×6×5.
-    fn image(&self, layers: &[&str]) -> &Self {
+    pub(super) fn image(&self, layers: &[&str]) -> &Self {
         self.network(
             &layers.join(","),
             layers.len(),
@@ -47,7 +47,7 @@ impl NetworkFolder {
     }
 
     /// Writes the matrices `{name}_w` with weights and `{name}_b` with biases.
-    fn weights(&self, name: &str, outputs: usize, columns: usize) -> &Self {
+    pub(super) fn weights(&self, name: &str, outputs: usize, columns: usize) -> &Self {
         self.matrix(&format!("{name}_w"), outputs, columns, |r, c| {
             (r * 7 + c) as f32 % 5.0 - 2.0
         })

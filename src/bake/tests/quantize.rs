@@ -127,3 +127,41 @@ fn quantization_that_changes_classes_is_refused() {
             .is_err()
     );
 }
+
+/// Depthwise convolutions and sums compute on integers too. A depthwise convolution behind a
+/// function that does not commute with rounding stays in floats.
+#[test]
+fn a_residual_network_is_quantized() {
+    let conv = |w: &str, name: &str| {
+        format!(r#"{{"layer":"ConvLayer","weights":"{w}_w.json","kernel":1,"name":"{name}"}}"#)
+    };
+    let f = NetworkFolder::new();
+    f.weights("a", 4, 2).weights("d", 4, 9).weights("e", 4, 4);
+    let records = |i: usize| {
+        let pixel = |k: usize| format!("{}", (i * (k + 3) % 97) as f32 / 96.0 - 0.25);
+        (0..60).map(pixel).collect::<Vec<_>>().join(",") + "\n"
+    };
+    f.put("x.csv", (0..120).map(records).collect::<String>());
+    for (function, expected, depthwise) in [
+        ("ReLU", "4 layers and 1 sum on 8-bit integers", true),
+        ("Tanh", "3 layers and 1 sum on 8-bit integers", false),
+    ] {
+        f.image(&[
+            &conv("a", "a"),
+            &format!(r#"{{"layer":"{function}Layer","name":"r"}}"#),
+            r#"{"layer":"DepthwiseConvLayer","weights":"d_w.json","kernel":3,"pad":1}"#,
+            &conv("e", "z"),
+            r#"{"layer":"AddLayer","inputs":["z","r"]}"#,
+            &conv("e", "last"),
+        ]);
+        let baked = f.quantize("x.csv", None).unwrap();
+        let report = baked.report("", "x86_64", 1000).join("\n");
+        assert!(report.contains(expected), "{report}");
+        let graph = &baked.network.graph;
+        let of_channels = |op: &Op| matches!(op, Op::Convolution { groups: 4, .. });
+        let layer = graph.nodes.iter().find(|n| of_channels(&n.op)).unwrap();
+        let before = graph.nodes.iter().find(|n| n.output == layer.inputs[0]);
+        let before = before.unwrap().op.name();
+        assert_eq!(before == "clip", depthwise, "{function}: {before}");
+    }
+}
