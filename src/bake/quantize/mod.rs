@@ -75,7 +75,12 @@ impl fmt::Display for Quantized {
         let scores = 100.0 * self.scores;
         write!(f, ", scores change by {scores:.2} % of their spread")?;
         if !self.floats.is_empty() {
-            write!(f, "; in floats: {}", self.floats.join(", "))?;
+            let named = &self.floats[..self.floats.len().min(2 * NAMED)];
+            write!(f, "; in floats: {}", named.join(", "))?;
+            match self.floats.len() - named.len() {
+                0 => {}
+                more => write!(f, " and {more} more")?,
+            }
         }
         let each = |(name, error): &(String, f64)| format!("{name} {:.2} %", 100.0 * error);
         let costly: Vec<String> = self.costly.iter().map(each).collect();
@@ -218,9 +223,7 @@ struct Candidate {
 }
 
 impl Calibration<'_> {
-    /// Quantizes the layers of the network. If more predicted classes change than the request
-    /// allows, some nodes stay in floats: the last layer, then depthwise convolutions and sums of
-    /// two values, then the first layer too.
+    /// Quantizes the layers of the network.
     fn quantized(&self, request: &Request) -> Result<Made, String> {
         let graph = &self.of.draft.graph;
         if let Some(node) = graph.nodes.iter().find(|n| n.op.rounds()) {
@@ -231,57 +234,23 @@ impl Calibration<'_> {
                 node.name
             ));
         }
-        let all = || 0..graph.nodes.len();
-        let nodes: Vec<usize> = all().filter(|&i| self.quantizes(i)).collect();
-        let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
+        let layers = (0..graph.nodes.len()).filter(|&i| self.quantizes(i));
+        let layers: Vec<usize> = layers.collect();
+        if layers.is_empty() {
             return Err("the network has no affine layer or convolution to quantize".into());
-        };
-        let delicate = all().filter(|&i| self.adds(i) || self.quantizes(i) && self.is_depthwise(i));
-        let delicate: Vec<usize> = delicate.collect();
+        }
         let (samples, scores) = self.samples()?;
         let (integers, mut errors) = self.integers(&samples);
-        let width = self.of.network.width;
-        let count = self.records.len() / width;
-        let bound = request.changes * count as f64 / 100.0;
-        let mut best: Option<Candidate> = None;
-        let mut tried: Vec<Vec<usize>> = Vec::new();
-        for (ends, others) in [
-            (vec![], vec![]),
-            (vec![last], vec![]),
-            (vec![], delicate.clone()),
-            (vec![last], delicate.clone()),
-            (vec![first], delicate.clone()),
-            (vec![first, last], delicate.clone()),
-        ] {
-            let mut floats = [others, ends].concat();
-            floats.sort_unstable();
-            floats.dedup();
-            if nodes.iter().all(|i| floats.contains(i)) || tried.contains(&floats) {
-                continue;
-            }
-            tried.push(floats.clone());
-            let made = self.candidate(&integers, floats, &scores)?;
-            let fits = made.difference.fits(bound);
-            if fits
-                || best
-                    .as_ref()
-                    .is_none_or(|b| made.difference.below(&b.difference))
-            {
-                best = Some(made);
-            }
-            if fits {
-                break;
-            }
-        }
-        let best = best.ok_or("the network has no layer to quantize")?;
+        let bound = request.changes * scores.len() as f64 / 100.0;
+        let best = self.best(&layers, &integers, &scores, bound)?;
         errors.sort_by(|a, b| b.1.total_cmp(&a.1));
         let name = |i: usize| graph.nodes[i].name.to_string();
         let costly = errors.iter().filter(|(i, _)| !best.floats.contains(i));
         let rounded = |n: &&Node| matches!(n.op, Op::Combine(arithmetic) if arithmetic.rounds());
         let report = Quantized {
-            layers: nodes.iter().filter(|i| !best.floats.contains(i)).count(),
+            layers: layers.iter().filter(|i| !best.floats.contains(i)).count(),
             sums: best.network.graph.nodes.iter().filter(rounded).count(),
-            records: count,
+            records: scores.len(),
             classes: best.difference.classes,
             scores: best.difference.scores,
             floats: best.floats.iter().map(|&i| name(i)).collect(),
@@ -295,6 +264,48 @@ impl Calibration<'_> {
             }),
             false => Err(refused(request, &report)),
         }
+    }
+
+    /// Returns the first network that changes the classes of at most `bound` records, or else the
+    /// best one. All nodes are quantized at first. Then some stay in floats: the last layer, then
+    /// depthwise convolutions and sums of two values, then the first layer too.
+    fn best(
+        &self,
+        layers: &[usize],
+        integers: &[Option<Integers>],
+        scores: &[Vec<f64>],
+        bound: f64,
+    ) -> Result<Candidate, String> {
+        let (first, last) = (layers[..1].to_vec(), layers[layers.len() - 1..].to_vec());
+        let mut delicate: Vec<usize> = (0..integers.len()).collect();
+        delicate.retain(|&i| self.adds(i) || integers[i].is_some() && self.is_depthwise(i));
+        let mut tried: Vec<Vec<usize>> = Vec::new();
+        let mut best: Option<Candidate> = None;
+        for parts in [
+            vec![],
+            vec![&last],
+            vec![&delicate],
+            vec![&delicate, &last],
+            vec![&delicate, &first],
+            vec![&delicate, &first, &last],
+        ] {
+            let mut floats: Vec<usize> = parts.into_iter().flatten().copied().collect();
+            floats.sort_unstable();
+            floats.dedup();
+            if layers.iter().all(|i| floats.contains(i)) || tried.contains(&floats) {
+                continue;
+            }
+            tried.push(floats.clone());
+            let made = self.candidate(integers, floats, scores)?;
+            if made.difference.fits(bound) {
+                return Ok(made);
+            }
+            let better = |b: &Candidate| made.difference.below(&b.difference);
+            if best.as_ref().is_none_or(better) {
+                best = Some(made);
+            }
+        }
+        best.ok_or_else(|| "the network has no layer to quantize".into())
     }
 
     /// Returns true if the first constant array of node `i` has the role of weights.

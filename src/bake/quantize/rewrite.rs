@@ -136,8 +136,8 @@ fn is_rounded(graph: &Graph, integers: &[Option<Integers>], value: usize) -> boo
     }
 }
 
-/// Returns the operation that adds or subtracts whole numbers of the grids `of`, and the grid of its
-/// result, if the result is needed on a grid. `None` if the scales are too different.
+/// Returns the operation that adds or subtracts whole numbers of the grids `of`, and the grid of
+/// its result, if the result is needed on a grid. `None` if the scales are too different.
 fn of_grids(op: Op, of: [Grid; 2], grid: Option<Grid>) -> Option<(Op, Grid)> {
     let grid = grid?;
     let sign = match op {

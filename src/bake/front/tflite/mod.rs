@@ -651,33 +651,69 @@ fn hinted(mistake: String) -> String {
 /// Adds notes about the model's quantization to the build's messages.
 fn notes(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) {
     let file = place.file;
-    let quantised = |t: &TfliteTensor<'_>| t.quantised.is_some() && !t.float();
+    let quantised = |t: &&TfliteTensor<'_>| t.quantised.is_some() && !t.float();
     let whole = |t: &TfliteTensor<'_>| !t.known() && t.steps().is_some();
     if graph.tensors.iter().any(whole) {
-        let long = |o: &&Operator<'_>| {
-            let tensor = |i: usize| graph.tensor(*o.inputs.get(i)?);
-            let layer = matches!(o.code, CONV_2D | DEPTHWISE_CONV_2D | FULLY_CONNECTED);
-            layer && integers::long_sums(&o.name(), [0, 1, 2].map(tensor)) == Some(true)
-        };
-        let sums = match graph.operators.iter().filter(long).count() {
-            0 => String::new(),
-            n => format!("; sums of {n} layers may pass 2^24, where floats lose the last digit"),
+        notes_of_integers(graph, place, mistakes);
+    } else if graph.tensors.iter().any(|t| quantised(&t)) {
+        let mut values = graph
+            .tensors
+            .iter()
+            .filter(|t| !t.known())
+            .filter(quantised);
+        let (what, rounds) = match values.next() {
+            Some(value) => (format!("values of {}", value.kind()), "LiteRT rounds them"),
+            None => ("weights of integers".into(), "LiteRT also rounds values"),
         };
         mistakes.note(
             file,
             format_args!(
-                "8-bit integers are computed as integers, with the results of LiteRT{sums}; \
-                 {}=float computes the real numbers that they stand for, which is faster",
-                place.arithmetic_by
+                "{what} are computed as the real numbers that they stand for, in f32; {rounds}, so \
+                 scores differ slightly from LiteRT's, and classes may if scores are close"
             ),
         );
-    } else if graph.tensors.iter().any(quantised) {
-        mistakes.note(
-            file,
-            "quantised: computed in f32 with the weights that its integers stand for; classes may \
-             differ from the integer interpreter's in close cases",
-        );
     }
+    notes_of_inputs(graph, file, mistakes);
+}
+
+/// Adds a note about a model with values of 8-bit integers.
+fn notes_of_integers(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) {
+    let tensor = |o: &Operator<'_>, i: usize| graph.tensor(*o.inputs.get(i)?);
+    let layers = || {
+        let layer =
+            |o: &&Operator<'_>| matches!(o.code, CONV_2D | DEPTHWISE_CONV_2D | FULLY_CONNECTED);
+        graph.operators.iter().filter(layer)
+    };
+    let long = |o: &&Operator<'_>| {
+        integers::long_sums(&o.name(), [0, 1, 2].map(|i| tensor(o, i))) == Some(true)
+    };
+    let mut more = match layers().filter(long).count() {
+        0 => String::new(),
+        n => format!("; sums of {n} layers may pass 2^24, where floats lose the last digit"),
+    };
+    let float = |o: &&Operator<'_>| tensor(o, 0).is_some_and(|t| t.steps().is_none());
+    match layers().filter(float).count() {
+        0 => {}
+        n => {
+            more += &format!(
+                "; {n} of {} layers read floats in this file, and integers rounded behind them may \
+                 differ by one",
+                layers().count()
+            );
+        }
+    }
+    mistakes.note(
+        place.file,
+        format_args!(
+            "8-bit integers are computed as integers, with the results of LiteRT{more}; {}=float \
+             computes the real numbers that they stand for, which is faster on OpenCL devices",
+            place.arithmetic_by
+        ),
+    );
+}
+
+/// Adds a note about inputs that are integers in the file.
+fn notes_of_inputs(graph: &Subgraph<'_>, file: &str, mistakes: &mut Mistakes) {
     let of_integers = |i: i32| graph.tensor(i).filter(|t| !t.float());
     let converted: Vec<(String, Conversion)> = graph
         .inputs

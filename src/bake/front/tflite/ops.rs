@@ -136,8 +136,15 @@ fn of_live(b: &mut Builder, node: &OperatorNode<'_>) -> Result<TfliteValue, Stri
         "SHAPE" => return shape(b, node),
         "ARG_MAX" => return argmax(b, node),
         // A quantized tensor already holds the real numbers that its integers stand for. So these
-        // operators have nothing to do.
-        "QUANTIZE" | "DEQUANTIZE" | "DENSIFY" => node.live(0)?.clone(),
+        // operators have nothing to do, except that 16-bit integers limit them.
+        "DEQUANTIZE" | "DENSIFY" => node.live(0)?.clone(),
+        "QUANTIZE" => match node.output.limits() {
+            Some([low, high]) if low < 0.0 => {
+                let (x, limits) = (node.live(0)?, operations::clip(low.into(), high.into()));
+                x.with(b.activation(&node.name, &x.live, limits)?)
+            }
+            _ => node.live(0)?.clone(),
+        },
         "CAST" => cast(b, node)?,
         "ADD" | "SUB" | "MUL" | "DIV" | "MAXIMUM" | "MINIMUM" => arithmetic(b, node)?,
         "NEG" => {
@@ -285,7 +292,8 @@ pub(super) fn position(x: &Turned, axis: i64) -> Result<usize, String> {
 
 /// Applies the activation that is fused into an operator. Converters may leave out a ReLU behind a
 /// quantized sum whose zero point is the lowest integer, because that sum cannot store numbers
-/// below 0. So the ReLU is applied here.
+/// below 0. So the ReLU is applied here. Sums that are 16-bit integers are limited to what these
+/// can store, because calibration may have left out large numbers.
 pub(super) fn fused(
     b: &mut Builder,
     node: &OperatorNode<'_>,
@@ -300,12 +308,16 @@ pub(super) fn fused(
         node.op,
         "CONV_2D" | "DEPTHWISE_CONV_2D" | "FULLY_CONNECTED" | "ADD" | "SUB"
     );
-    let a = match (code, node.output.not_negative().filter(|_| sum)) {
+    let limits = node.output.limits();
+    let limits = limits.filter(|&[low, _]| sum && (code == 0 || low < 0.0));
+    let [low, high] = limits.map_or([f64::NEG_INFINITY, f64::INFINITY], |l| l.map(f64::from));
+    let a = match (code, limits) {
         (0, None) => return Ok(live),
-        (0, Some(high)) => operations::clip(0.0, high.into()),
-        (1, _) => Activation::Relu,
-        (2, _) => operations::clip(-1.0, 1.0),
-        (3, _) => operations::clip(0.0, 6.0),
+        (0, Some(_)) => operations::clip(low, high),
+        (1, None) => Activation::Relu,
+        (1, Some(_)) => operations::clip(0.0, high),
+        (2, _) => operations::clip(low.max(-1.0), high.min(1.0)),
+        (3, _) => operations::clip(0.0, high.min(6.0)),
         (4, _) => Activation::Tanh,
         _ => {
             let known = "NONE, RELU, RELU_N1_TO_1, RELU6 or TANH";

@@ -202,18 +202,19 @@ impl<'b> TfliteTensor<'b> {
         self.data.is_some() || self.dims.contains(&0)
     }
 
-    /// Returns the largest real number that the tensor's 8-bit integers stand for, if the smallest
-    /// one is 0. `None` for other tensors.
-    pub(super) fn not_negative(&self) -> Option<f32> {
-        let lowest = match self.kind {
-            3 => 0,
-            9 => -128,
-            _ => return None,
-        };
+    /// Returns the smallest and the largest real number that the tensor's integers stand for, if
+    /// sums that are computed as real numbers have to be limited to them. These are 8-bit integers
+    /// whose smallest number is 0, and 16-bit integers. `None` for other tensors.
+    pub(super) fn limits(&self) -> Option<[f32; 2]> {
         let q = self.quantised.as_ref()?;
-        match (&q.scales[..], &q.zeros[..]) {
-            (&[scale], &[zero]) if zero == lowest => Some(scale * 255.0),
-            (&[scale], []) if lowest == 0 => Some(scale * 255.0),
+        let (&[scale], zero) = (&q.scales[..], q.zeros.first().copied().unwrap_or(0)) else {
+            return None;
+        };
+        let of = |low: i64, high: i64| [low, high].map(|limit| scale * (limit - zero) as f32);
+        match (self.kind, zero) {
+            (3, 0) => Some(of(0, 255)),
+            (9, -128) => Some(of(-128, 127)),
+            (7, _) => Some(of(-32768, 32767)),
             _ => None,
         }
     }
