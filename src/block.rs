@@ -27,7 +27,7 @@ use std::borrow::Cow;
 const MAGIC: [u8; 8] = *b"mortonnt";
 
 /// The version of the block's format. The program reads no other version.
-pub(crate) const VERSION: u32 = 16;
+pub(crate) const VERSION: u32 = 17;
 
 /// The block and each of its constants start at a multiple of this many bytes.
 pub(crate) const PAGE: usize = 4096;

@@ -5,7 +5,7 @@ use super::Mistakes;
 use super::json::Object;
 use super::model::ModelFacts;
 use crate::ir::graph::Shape;
-use crate::ir::network::{FinalActivation, InputOrder, Kind, Output, Transform};
+use crate::ir::network::{ByteInput, FinalActivation, InputOrder, Kind, Output, Transform};
 use std::collections::HashSet;
 
 /// The keys that give the meaning of input and output. They are allowed in a network JSON and in
@@ -35,6 +35,7 @@ pub(super) struct Meaning {
     pub(super) output: Output,
     pub(super) order: InputOrder,
     pub(super) transform: Transform,
+    pub(super) bytes: Option<ByteInput>,
 }
 
 impl Meaning {
@@ -61,6 +62,7 @@ impl Meaning {
             features,
             output: output?,
             order,
+            bytes: facts.bytes.filter(|_| transform == Transform::Identity),
             transform,
         })
     }

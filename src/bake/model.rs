@@ -14,7 +14,7 @@ use super::{Mistakes, Settings, overflow};
 use crate::block::hex;
 use crate::ir::graph::{Shape, Tensors, Value};
 use crate::ir::network::{
-    FinalActivation, InputOrder, Network, Output, Precision, Range, Transform,
+    ByteInput, FinalActivation, InputOrder, Network, Output, Precision, Range, Transform,
 };
 use crate::ops::bound::score_bound;
 use crate::ops::random::Random;
@@ -45,6 +45,8 @@ pub(crate) struct ModelFacts {
     pub(crate) input_shape: Option<Shape>,
     /// True if the JSON key `input` states the shape of the input.
     pub(crate) shaped: bool,
+    /// The 8-bit integers of the model's input, if it is a single one of such integers.
+    pub(crate) bytes: Option<ByteInput>,
     /// The order of the values in a record. The JSON key `input` may give another order.
     pub(crate) order: InputOrder,
     pub(crate) output_shape: Option<Shape>,
@@ -236,6 +238,7 @@ fn as_given(
         labels: owned(meaning.labels),
         features: owned(meaning.features),
         transform: meaning.transform,
+        bytes: meaning.bytes,
         folded: false,
         weights,
         tolerance: 1.0,

@@ -5,7 +5,7 @@ use crate::engine::model::planned;
 use crate::engine::select::{self, Decision, Request};
 use crate::error::Error;
 use crate::escape;
-use crate::ir::graph::Value;
+use crate::ir::graph::{Node, Value};
 use crate::ir::network::{Activation, Kind, Network, Transform, named};
 use crate::ir::op::{Op, Operation};
 use crate::ir::plan::{Arg, Buffer, BufferRole, EngineKind, Extent, Plan, Step};
@@ -14,7 +14,7 @@ use crate::observe::report::quoted;
 use crate::planner::fit::{Fit, Memory};
 use crate::registry::PlanRecipe;
 use std::borrow::Cow;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 /// Returns the line of `--version`, for example `mortonnet 0.1.0, digits 0123456789abcdef`.
 pub(crate) fn version() -> String {
@@ -92,7 +92,53 @@ fn describe_network(row: &mut impl FnMut(&str, String)) {
     row("input", input(network));
     row("output", output(network));
     row("layers", layers(network));
+    let integers = Integers::of(network);
+    if integers.layers + integers.sums > 0 {
+        row("integers", integers.to_string());
+    }
     row("work", format!("{} flop a record", network.flop()));
+}
+
+/// The steps of a network that compute on integers.
+struct Integers {
+    /// The layers that read whole numbers.
+    layers: usize,
+    /// All layers.
+    all: usize,
+    /// The sums of two values of whole numbers.
+    sums: usize,
+}
+
+impl Integers {
+    fn of(network: &Network) -> Integers {
+        let graph = &network.graph;
+        let whole = graph.whole();
+        let layers = |n: &&Node| matches!(n.op, Op::Affine | Op::Convolution { .. });
+        let on_integers = |n: &&Node| whole[n.inputs[0]];
+        let sum = |n: &&Node| matches!(n.op, Op::Combine(arithmetic) if arithmetic.rounds());
+        Integers {
+            layers: graph
+                .nodes
+                .iter()
+                .filter(layers)
+                .filter(on_integers)
+                .count(),
+            all: graph.nodes.iter().filter(layers).count(),
+            sums: graph.nodes.iter().filter(sum).count(),
+        }
+    }
+}
+
+impl fmt::Display for Integers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} layers", self.layers, self.all)?;
+        match self.sums {
+            0 => {}
+            1 => f.write_str(" and 1 sum")?,
+            n => write!(f, " and {n} sums")?,
+        }
+        f.write_str(" compute on integers")
+    }
 }
 
 fn describe_golden(row: &mut impl FnMut(&str, String)) {
@@ -201,7 +247,8 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
     Ok(format!(
         "{{\"program\":\"{}\",\"model\":{},\"hash\":\"{}\",\"shape\":\"{}\",\"inputs\":{},\
          \"outputs\":{},\"output\":\"{}\",\"flop\":{},\"constants\":{},\"block\":{},\"plan\":{},\
-         \"fits\":[{}],\"labels\":[{}],\"features\":[{}],\"no_overflow_up_to\":{}}}\n",
+         \"fits\":[{}],\"labels\":[{}],\"features\":[{}],\"no_overflow_up_to\":{},\
+         \"integer_layers\":{},\"input_integers\":{}}}\n",
         env!("CARGO_PKG_VERSION"),
         quoted(&n.name),
         n.hash,
@@ -219,7 +266,9 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
         // Inputs up to this magnitude cannot make a sum overflow. It is null if no limit is known.
         Some(baked::range().up_to)
             .filter(|&r| r > 0.0)
-            .map_or("null".into(), |r| format!("{r:e}"))
+            .map_or("null".into(), |r| format!("{r:e}")),
+        Integers::of(n).layers,
+        n.bytes.map_or("null".into(), |bytes| quoted(bytes.name()))
     ))
 }
 
@@ -297,6 +346,14 @@ fn input(n: &Network) -> String {
         let _ = write!(text, " ({})", names.join(", "));
     }
     several(&mut text, &n.inputs);
+    if let Some(bytes) = n.bytes {
+        let (name, scale, zero) = (bytes.name(), bytes.scale, bytes.zero());
+        let _ = write!(
+            text,
+            "; bytes are the model's {name} (scale {scale}, zero point {zero}), other numbers are \
+             real"
+        );
+    }
     text.push_str(match (&n.transform, n.folded) {
         (_, true) => "; scaling folded into the first layer",
         (Transform::Identity, _) => "",

@@ -40,7 +40,7 @@ mortonnet [OPTIONS] [FILE]...       classify the records of the FILEs, or of std
 /// The page of `--help`, without the lines at its top that list the commands.
 const HELP: &str = "
 Input:
-  -f, --format FMT        input format: csv | f32 | u8 | idx | npy  [detected, else csv]
+  -f, --format FMT        input format: csv | f32 | u8 | i8 | idx | npy  [detected, else csv]
       --window N          time series: one record is N successive rows (CSV lines)
       --hop M             time series: start a record every M rows  [N of --window]
       --key N             copy the first N fields of a line (time, name) to its answer

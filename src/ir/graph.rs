@@ -185,6 +185,18 @@ impl Graph {
         }
     }
 
+    /// Returns, for each value, true if all its elements are whole numbers. An operation has
+    /// rounded them, or moved rounded ones. A network of integers pads and clips with whole
+    /// numbers.
+    pub(crate) fn whole(&self) -> Vec<bool> {
+        let mut whole = vec![false; self.values.len()];
+        for node in self.nodes.iter() {
+            let all = node.inputs.iter().all(|&v| whole[v]);
+            whole[node.output] = node.op.rounds() || (node.op.moves() && all);
+        }
+        whole
+    }
+
     /// Returns the index of the node that computes `value`. `None` for an input of the network.
     pub(crate) fn producer(&self, value: usize) -> Option<usize> {
         self.nodes.iter().position(|n| n.output == value)

@@ -132,6 +132,40 @@ impl Transform {
     }
 }
 
+/// The 8-bit integers of the input of a model file. Records of bytes are these integers.
+///
+/// A byte stands for one of 256 steps. The first step is the smallest integer of the model's type,
+/// which is 0 or −128.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ByteInput {
+    /// True if the model's integers are signed.
+    pub(crate) signed: bool,
+    /// The difference between the real numbers of neighbouring integers.
+    pub(crate) scale: f32,
+    /// The smallest integer less the zero point.
+    pub(crate) first: f64,
+}
+
+impl ByteInput {
+    /// The name of the model's type, for messages.
+    pub(crate) fn name(self) -> &'static str {
+        if self.signed { "int8" } else { "uint8" }
+    }
+
+    /// Returns the zero point of the model's integers.
+    pub(crate) fn zero(self) -> f64 {
+        let smallest = if self.signed { -128.0 } else { 0.0 };
+        smallest - self.first
+    }
+
+    /// Returns the real number of a byte. `signed` is true for a byte from −128 to 127, and false
+    /// for one from 0 to 255.
+    pub(crate) fn real(self, byte: f64, signed: bool) -> f64 {
+        let step = if signed { byte + 128.0 } else { byte };
+        (step + self.first) * f64::from(self.scale)
+    }
+}
+
 /// The order of an image's values in an input record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum InputOrder {
@@ -246,6 +280,10 @@ pub(crate) struct Network {
     pub(crate) features: Cow<'static, [Cow<'static, str>]>,
     /// The scaling that the program applies to every value of a record when it reads the record.
     pub(crate) transform: Transform,
+    /// The integers that records of bytes are, in place of numbers. Their real numbers are scaled
+    /// by `transform`. `None` for a model whose input is no 8-bit integers, and if the user states
+    /// a scaling.
+    pub(crate) bytes: Option<ByteInput>,
     /// True if the build folded the input scaling into the first layer. Only the text of `--info`
     /// uses this.
     pub(crate) folded: bool,
@@ -355,6 +393,7 @@ mod tests {
             labels: Vec::new().into(),
             features: Vec::new().into(),
             transform: Transform::Identity,
+            bytes: None,
             folded: false,
             weights: Precision::F32,
             tolerance: 1.0,

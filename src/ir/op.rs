@@ -75,6 +75,21 @@ impl Op {
         }
     }
 
+    /// Returns true for operations that compute nothing. Their results are elements of the operands
+    /// or constants, and the same on all engines.
+    pub(crate) fn moves(self) -> bool {
+        match self {
+            Op::Concat(_)
+            | Op::Slice { .. }
+            | Op::Pad { .. }
+            | Op::Reshape(_)
+            | Op::Transpose(_)
+            | Op::Activation(Activation::Relu | Activation::Clip { .. }) => true,
+            Op::Pool { kind, .. } => kind == Pool::Max,
+            _ => false,
+        }
+    }
+
     /// The name of the operation in `library.json`.
     pub(crate) fn name(self) -> &'static str {
         match self {

@@ -260,7 +260,7 @@ mod data {
     use crate::ir::graph::{Graph, Node, Role, Shape, Tensor, Value};
     use crate::ir::layout::{Chunk, Layout, Order};
     use crate::ir::network::{
-        FinalActivation, InputOrder, Kind, Network, Output, Precision, Range, Transform,
+        ByteInput, FinalActivation, InputOrder, Kind, Network, Output, Precision, Range, Transform,
     };
     use crate::ir::op::{
         Activation, Arithmetic, Axis, Border, Float, Op, Operation, Padding, Pool, SoftmaxOf,
@@ -360,9 +360,10 @@ mod data {
         Graph { values, tensors, nodes, inputs, outputs }
         Output { kind, activation, threshold }
         Range { up_to, near }
+        ByteInput { signed, scale, first }
         Network {
-            name, hash, width, order, graph, output, labels, features, transform, folded, weights,
-            tolerance, inputs, outputs
+            name, hash, width, order, graph, output, labels, features, transform, bytes, folded,
+            weights, tolerance, inputs, outputs
         }
         Rescaling { factors, summands }
         Constant {

@@ -58,6 +58,7 @@ fn put_network(s: &mut String, network: &Network, golden: std::fmt::Arguments) {
         labels,
         features,
         transform,
+        bytes,
         folded,
         weights,
         tolerance,
@@ -69,7 +70,7 @@ fn put_network(s: &mut String, network: &Network, golden: std::fmt::Arguments) {
         "network {name:?}, hash {hash}, {width} inputs, weights {weights:?}, \
          tolerance {tolerance}\n\
          output {output:?}, labels {labels:?}\n\
-         input {order:?}, {transform:?}, folded {folded}, features {features:?}\n\
+         input {order:?}, {transform:?}, {bytes:?}, folded {folded}, features {features:?}\n\
          golden vectors given {golden}\n\
          graph inputs {:?} ({}), outputs {:?} ({})",
         graph.inputs,

@@ -82,6 +82,7 @@ pub(crate) fn generated(shape: &str, kind: Kind) -> Result<(Network, Tensors), S
         labels: Vec::new().into(),
         features: Vec::new().into(),
         transform: Transform::Identity,
+        bytes: None,
         folded: false,
         weights: Precision::F32,
         tolerance: 1.0,

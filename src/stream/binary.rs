@@ -1,4 +1,4 @@
-//! Finds and decodes binary records: raw u8 and f32, idx, npy.
+//! Finds and decodes binary records: raw u8, i8 and f32, idx, npy.
 
 use super::buffer::{More, ReadBuffer};
 use super::csv::plural;
@@ -13,6 +13,8 @@ use crate::simd::deferred::Refusal;
 pub(super) enum BinaryFormat {
     /// Unsigned bytes without a header.
     U8,
+    /// Signed bytes without a header.
+    I8,
     /// Little-endian f32 without a header.
     F32,
     Idx,
@@ -32,6 +34,16 @@ impl Elements {
         self.dtype.size()
     }
 
+    /// Returns true if the elements are signed bytes, and false if they are unsigned ones. `None`
+    /// for other types.
+    pub(super) fn byte(self) -> Option<bool> {
+        match self.dtype {
+            Dtype::U1 => Some(false),
+            Dtype::I1 => Some(true),
+            _ => None,
+        }
+    }
+
     /// Returns the element that `bytes` encode.
     pub(super) fn decode(self, bytes: &[u8]) -> f64 {
         self.dtype.decode(bytes, self.big_endian)
@@ -45,6 +57,11 @@ impl Elements {
         coding: &Coding,
         values: &mut [f32],
     ) -> Result<(), usize> {
+        if let Some(table) = &coding.table {
+            let pairs = bytes.iter().zip(values);
+            pairs.for_each(|(&byte, to)| *to = table[usize::from(byte)]);
+            return Ok(());
+        }
         let plain = coding.plain();
         if self.dtype == Dtype::U1 && plain {
             coding.decoder.widen(bytes, values);
@@ -115,12 +132,12 @@ pub(super) struct Binary {
 
 impl Binary {
     pub(super) fn new(kind: BinaryFormat) -> Self {
-        let dtype = if kind == BinaryFormat::U8 {
-            Dtype::U1
-        } else {
-            Dtype::F4
+        let dtype = match kind {
+            BinaryFormat::U8 => Dtype::U1,
+            BinaryFormat::I8 => Dtype::I1,
+            _ => Dtype::F4,
         };
-        let begun = matches!(kind, BinaryFormat::U8 | BinaryFormat::F32);
+        let begun = !matches!(kind, BinaryFormat::Idx | BinaryFormat::Npy);
         Binary {
             kind,
             elements: Elements {
@@ -341,7 +358,8 @@ fn count(sizes: &[usize], width: usize, kind: BinaryFormat) -> Result<u64, Strin
 mod tests {
     use super::super::reader::Format;
     use super::super::tests::{TestInput, idx, npy, read};
-    use crate::ir::network::Transform;
+    use crate::ir::network::{ByteInput, Transform};
+    use crate::stream::series::SeriesRows;
 
     fn bytes(format: Option<Format>, width: usize, bytes: &[u8]) -> Result<Vec<Vec<f32>>, String> {
         read(format, &TestInput::new(width), bytes)
@@ -372,6 +390,70 @@ mod tests {
             read(Some(Format::U8), &input, &[255, 51]),
             Ok(vec![vec![1.0, 0.2]])
         );
+    }
+
+    #[test]
+    fn signed_bytes() {
+        let i8s = Some(Format::I8);
+        assert_eq!(
+            bytes(i8s, 2, &[1, 0xff, 0x80, 0x7f]),
+            Ok(vec![vec![1.0, -1.0], vec![-128.0, 127.0]])
+        );
+        let error = bytes(i8s, 2, &[0; 3]).unwrap_err();
+        let expected = "stdin: record 2: expected 2 bytes, the input ends after 1";
+        assert_eq!(error, expected);
+        let error = bytes(i8s, 3, b"\x1f\x8b\x08").unwrap_err();
+        assert!(error.ends_with("| mortonnet -f i8"), "{error}");
+    }
+
+    /// Bytes are the integers of a model's input, with signs or without. Other numbers are real
+    /// numbers. A scaling comes behind.
+    #[test]
+    fn bytes_are_the_integers_of_a_model() {
+        let uint8 = ByteInput {
+            signed: false,
+            scale: 0.5,
+            first: -100.0,
+        };
+        let int8 = ByteInput {
+            signed: true,
+            scale: 0.5,
+            first: -128.0 - -28.0,
+        };
+        let mut input = TestInput::new(2);
+        let all = |input: &TestInput, expected: [f32; 2]| {
+            let rows = Ok(vec![expected.to_vec()]);
+            let read = |format, bytes: &[u8]| read(format, input, bytes);
+            assert_eq!(read(Some(Format::U8), &[0, 110]), rows);
+            assert_eq!(read(Some(Format::I8), &[0x80, 0xee]), rows);
+            for (code, descr, bytes) in [(8, "|u1", [0, 110]), (9, "|i1", [0x80, 0xee])] {
+                assert_eq!(read(None, &idx(code, &[1, 2], &bytes)), rows);
+                assert_eq!(read(None, &npy(descr, "(1, 2)", &bytes)), rows);
+            }
+        };
+        for bytes in [uint8, int8] {
+            input.bytes = Some(bytes);
+            all(&input, [-50.0, 5.0]);
+            assert_eq!(read(None, &input, b"-50,5\n"), Ok(vec![vec![-50.0, 5.0]]));
+        }
+        input.transform = Transform::ScaleOffset {
+            scale: vec![2.0].into(),
+            offset: vec![1.0].into(),
+        };
+        all(&input, [-99.0, 11.0]);
+        input.transform = Transform::ScaleOffset {
+            scale: vec![2.0, 4.0].into(),
+            offset: vec![1.0].into(),
+        };
+        all(&input, [-99.0, 21.0]);
+        // In a time series the place of a row in the record decides the scaling.
+        input.rows = Some(SeriesRows { window: 2, hop: 1 });
+        input.width = 1;
+        let found = read(Some(Format::U8), &input, &[0, 110, 0]);
+        assert_eq!(found, Ok(vec![vec![-99.0, 21.0], vec![11.0, -199.0]]));
+        input.transform = Transform::Identity;
+        let found = read(Some(Format::I8), &input, &[0x80, 0xee, 0x80]);
+        assert_eq!(found, Ok(vec![vec![-50.0, 5.0], vec![5.0, -50.0]]));
     }
 
     #[test]

@@ -143,6 +143,7 @@ pub(super) fn start(
 ) -> Option<Start> {
     match format {
         Some(Format::U8) => raw(bytes, ended, BinaryFormat::U8, width),
+        Some(Format::I8) => raw(bytes, ended, BinaryFormat::I8, width),
         Some(Format::F32) => raw(bytes, ended, BinaryFormat::F32, width),
         Some(format) => known(bytes, ended, format),
         None => unknown(bytes, ended),
@@ -158,10 +159,9 @@ fn raw(bytes: &[u8], ended: bool, kind: BinaryFormat, width: usize) -> Option<St
         (b"\x1f\x8b\x08", ForeignFile::Gzip),
         (npy::MAGIC, ForeignFile::Headed("an npy")),
     ];
-    let size = if kind == BinaryFormat::U8 {
-        width
-    } else {
-        4 * width
+    let size = match kind {
+        BinaryFormat::F32 => 4 * width,
+        _ => width,
     };
     let ended = ended || bytes.len() >= size;
     let bytes = &bytes[..bytes.len().min(size)];
@@ -260,7 +260,7 @@ mod tests {
     fn raw_records_are_told_from_files() {
         let idx = b"\0\0\x08\x03\0\0\0\x05\0\0\0\x04\0\0\0\x04rest";
         let told = |bytes: &[u8], kind| raw(bytes, false, kind, 16);
-        for kind in [BinaryFormat::U8, BinaryFormat::F32] {
+        for kind in [BinaryFormat::U8, BinaryFormat::I8, BinaryFormat::F32] {
             for (magic, found) in FOREIGN {
                 let bytes = [
                     magic,

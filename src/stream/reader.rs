@@ -8,7 +8,7 @@ use super::series::{SeriesRows, TimeSeries};
 use super::source::Source;
 use crate::engine::RecordMut;
 use crate::error::Error;
-use crate::ir::network::{Network, Transform};
+use crate::ir::network::{ByteInput, Network, Transform};
 use crate::observe::trace::Track;
 use crate::simd::decode::Decoder;
 use crate::simd::deferred::{Decode, Refusal};
@@ -30,6 +30,8 @@ pub(crate) enum Format {
     F32,
     /// One unsigned byte a number, without a header.
     U8,
+    /// One signed byte a number, without a header.
+    I8,
     /// The format of the MNIST files.
     Idx,
     /// The format of NumPy's array files.
@@ -43,9 +45,14 @@ impl Format {
             "csv" => Format::Csv,
             "f32" => Format::F32,
             "u8" => Format::U8,
+            "i8" => Format::I8,
             "idx" => Format::Idx,
             "npy" => Format::Npy,
-            _ => return Err(format!("expected csv, f32, u8, idx or npy, found {name:?}")),
+            _ => {
+                return Err(format!(
+                    "expected csv, f32, u8, i8, idx or npy, found {name:?}"
+                ));
+            }
         })
     }
 }
@@ -61,6 +68,8 @@ pub(crate) struct InputShape<'a> {
     pub(crate) features: &'a [Cow<'static, str>],
     /// The scaling of each number of a record. It is applied before a number is rounded to f32.
     pub(crate) transform: &'a Transform,
+    /// The integers that binary records of bytes are, if the model's input is 8-bit integers.
+    pub(crate) bytes: Option<ByteInput>,
     /// Set for a time series: the rows that form a record.
     pub(crate) rows: Option<SeriesRows>,
     /// The number of key fields. They are the first fields of a line, and are copied to the line's
@@ -75,6 +84,7 @@ impl<'a> InputShape<'a> {
             width: network.width,
             features: &network.features,
             transform: &network.transform,
+            bytes: network.bytes,
             rows: None,
             keys: 0,
         }
@@ -128,6 +138,12 @@ pub(super) fn of_window(rows: Option<SeriesRows>, width: usize) -> String {
 pub(super) struct Coding {
     /// The scaling of each number. It is applied before the number is rounded to f32.
     pub(super) transform: Transform,
+    /// The model's integers, which the bytes of binary records are. `None` if the bytes are
+    /// numbers, and for records that are no bytes.
+    pub(super) bytes: Option<ByteInput>,
+    /// The number that the network gets for each byte from 0 to 255, if all numbers of a record are
+    /// scaled alike. `None` for numbers that are not scaled, and for records that are no bytes.
+    pub(super) table: Option<Box<[f32; 256]>>,
     /// The type of the elements of binary records. `None` for text.
     pub(super) binary: Option<Elements>,
     pub(super) decoder: Decoder,
@@ -141,12 +157,29 @@ impl Coding {
     /// Returns number `i` of a record as the network gets it: the number `x` that was read, scaled
     /// and then rounded to f32.
     pub(super) fn scaled(&self, i: usize, x: f64) -> f32 {
-        self.transform.apply(i, x) as f32
+        let signed = self.binary.is_some_and(|e| e.byte() == Some(true));
+        let real = self.bytes.map_or(x, |bytes| bytes.real(x, signed));
+        self.transform.apply(i, real) as f32
+    }
+
+    /// Returns the number that the network gets for each byte. `None` unless records are bytes
+    /// whose numbers are all scaled alike.
+    fn table(&self) -> Option<Box<[f32; 256]>> {
+        let alike = match &self.transform {
+            Transform::Identity => self.bytes.is_some(),
+            Transform::ScaleOffset { scale, offset } => scale.len() == 1 && offset.len() == 1,
+            Transform::MeanStd { mean, std } => mean.len() == 1 && std.len() == 1,
+        };
+        let elements = self.binary.filter(|e| alike && e.byte().is_some())?;
+        let all = (0..=u8::MAX).map(|byte| self.scaled(0, elements.decode(&[byte])));
+        let all: Box<[f32]> = all.collect();
+        let finite = all.iter().all(|x| x.is_finite());
+        all.try_into().ok().filter(|_| finite)
     }
 
     /// Returns true if the numbers of a record are not scaled.
     pub(super) fn plain(&self) -> bool {
-        self.transform == Transform::Identity
+        self.transform == Transform::Identity && self.bytes.is_none()
     }
 
     /// Decodes the numbers of `bytes` into `values`, without scaling them. `spare` is scratch
@@ -282,12 +315,19 @@ fn coding(shape: InputShape<'_>, decoder: &InputDecoder) -> Coding {
         InputDecoder::Binary(binary) => Some(binary.elements()),
         InputDecoder::Start | InputDecoder::Csv(_) => None,
     };
-    Coding {
+    let are_bytes = binary.is_some_and(|elements| elements.byte().is_some());
+    let coding = Coding {
         transform: shape.transform.clone(),
+        bytes: shape.bytes.filter(|_| are_bytes),
+        table: None,
         binary,
         decoder: Decoder::detect(),
         rows: shape.rows,
         keys: shape.keys,
+    };
+    Coding {
+        table: coding.table(),
+        ..coding
     }
 }
 
@@ -522,6 +562,7 @@ impl<'a, S: Source> RecordReader<'a, S> {
                 };
                 let format = match self.format {
                     Some(Format::U8) => " -f u8",
+                    Some(Format::I8) => " -f i8",
                     Some(Format::F32) => " -f f32",
                     _ => "",
                 };
@@ -550,18 +591,19 @@ mod tests {
             Format::Csv,
             Format::F32,
             Format::U8,
+            Format::I8,
             Format::Idx,
             Format::Npy,
         ];
         assert_eq!(
-            ["csv", "f32", "u8", "idx", "npy"].map(Format::parse),
+            ["csv", "f32", "u8", "i8", "idx", "npy"].map(Format::parse),
             all.map(Ok)
         );
         for wrong in ["", "CSV", "f64"] {
             assert!(
                 Format::parse(wrong)
                     .unwrap_err()
-                    .contains("expected csv, f32, u8, idx or npy")
+                    .contains("expected csv, f32, u8, i8, idx or npy")
             );
         }
     }
@@ -575,6 +617,7 @@ mod tests {
             width: 4,
             features: &features,
             transform: &transform,
+            bytes: None,
             rows: None,
             keys: 0,
         };
@@ -599,7 +642,7 @@ mod tests {
         assert_eq!(Format::parse("idx"), Ok(Format::Idx));
         assert_eq!(
             Format::parse("f16").unwrap_err(),
-            "expected csv, f32, u8, idx or npy, found \"f16\""
+            "expected csv, f32, u8, i8, idx or npy, found \"f16\""
         );
     }
 }

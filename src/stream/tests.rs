@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::engine::{Answer, Record, RecordMut, RecordRows};
-use crate::ir::network::{FinalActivation, Kind, Transform};
+use crate::ir::network::{ByteInput, FinalActivation, Kind, Transform};
 use crate::simd::deferred::{Decode, Deferred, Refusal};
 use proptest::prelude::*;
 use serde_json::json;
@@ -17,6 +17,7 @@ pub(super) struct TestInput {
     pub(super) width: usize,
     pub(super) features: Vec<Cow<'static, str>>,
     pub(super) transform: Transform,
+    pub(super) bytes: Option<ByteInput>,
     pub(super) rows: Option<SeriesRows>,
     pub(super) keys: usize,
 }
@@ -27,6 +28,7 @@ impl TestInput {
             width,
             features: Vec::new(),
             transform: Transform::Identity,
+            bytes: None,
             rows: None,
             keys: 0,
         }
@@ -43,6 +45,7 @@ impl TestInput {
             width: self.record(),
             features,
             transform,
+            bytes: self.bytes,
             rows: None,
             keys: self.keys,
         };
@@ -386,7 +389,7 @@ fn encode(format: Format, records: &[Vec<u8>], width: usize) -> Vec<u8> {
                 |r: &Vec<u8>| r.iter().map(u8::to_string).collect::<Vec<_>>().join(",") + "\n";
             records.iter().map(line).collect::<String>().into_bytes()
         }
-        Format::U8 => flat,
+        Format::U8 | Format::I8 => flat,
         Format::F32 => flat
             .iter()
             .flat_map(|&b| f32::from(b).to_le_bytes())

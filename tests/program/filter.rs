@@ -1,7 +1,7 @@
 //! The stdin-to-stdout filter: formats, outputs, use as a co-process, closed and full outputs,
 //! errors.
 
-use super::support::{DIGITS, Folder, command, feed, root, run};
+use super::support::{DIGITS, Folder, bake, command, feed, root, run};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -526,5 +526,63 @@ fn junk_is_refused_without_a_panic() {
             assert_eq!(r.code, Some(1), "seed {seed} {format:?}: {}", r.err);
             assert!(r.err.starts_with("mortonnet: stdin"), "{}", r.err);
         }
+    }
+}
+
+/// Returns the numbers of a NumPy file of f32.
+fn npy(path: &str) -> Vec<f32> {
+    let bytes = fs::read(root().join(path)).unwrap();
+    let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let numbers = bytes[header..].chunks_exact(4);
+    numbers
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect()
+}
+
+/// Bytes are the integers of a model's input, with signs and without. The scores are those of
+/// LiteRT for the same integers.
+#[test]
+fn bytes_are_the_integers_of_a_models_input() {
+    let folder = Folder::new();
+    for (model, name, smallest) in [
+        ("cnn_uint8_ends", "uint8", 0),
+        ("cnn_int8_ends", "int8", -128),
+    ] {
+        let fixture = |what: &str| format!("tests/tflite/{model}.{what}");
+        let program = bake(&root().join(fixture("tflite")), None, &folder).unwrap();
+        let info = run(&program, &["--info"], "").out;
+        let stated = info
+            .split(&format!("bytes are the model's {name} (scale "))
+            .nth(1);
+        let (scale, rest) = stated.unwrap_or(&info).split_once(", zero point ").unwrap();
+        let scale: f32 = scale.parse().unwrap();
+        let zero: i32 = rest.split(')').next().unwrap().parse().unwrap();
+        assert!(info.contains("4 of 4 layers compute on integers"), "{info}");
+        let real = npy(&fixture("inputs.npy"));
+        let step = |x: &f32| (x / scale).round() as i32 + zero - smallest;
+        let unsigned: Vec<u8> = real.iter().map(|x| step(x).try_into().unwrap()).collect();
+        let signed: Vec<u8> = unsigned.iter().map(|b| b ^ 0x80).collect();
+        let floats: Vec<u8> = real.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let scores = |format: &str, input: &[u8]| {
+            let r = run(
+                &program,
+                &["-d", "host", "-f", format, "-o", "scores"],
+                input,
+            );
+            assert_eq!(r.err, "");
+            r.out
+        };
+        let expected = scores("f32", &floats);
+        assert_eq!(scores("u8", &unsigned), expected, "{model}");
+        assert_eq!(scores("i8", &signed), expected, "{model}");
+        let found = expected.split_whitespace().flat_map(|line| line.split(','));
+        let found: Vec<f32> = found.map(|x| x.parse().unwrap()).collect();
+        let litert = npy(&fixture("integers.npy"));
+        assert_eq!(found.len(), litert.len());
+        let mut pairs = found.iter().zip(&litert);
+        assert!(
+            pairs.all(|(a, b)| (a - b).abs() < 1e-6),
+            "{found:?} {litert:?}"
+        );
     }
 }

@@ -11,7 +11,7 @@ use crate::bake::model::{self, ModelFacts, ReadModel};
 use crate::bake::sizes::{Size, Sizes};
 use crate::bake::{Arithmetic, Mistakes};
 use crate::ir::graph::Value;
-use crate::ir::network::InputOrder;
+use crate::ir::network::{ByteInput, InputOrder};
 use crate::ir::op::{Axis, Op};
 use std::path::Path;
 
@@ -24,6 +24,8 @@ pub(super) struct Lowered {
     pub(super) tail: Tail,
     /// The model's inputs by name, if there are several. Else empty.
     pub(super) inputs: Vec<Value>,
+    /// The 8-bit integers of the model's input, if it is a single one of such integers.
+    pub(super) bytes: Option<ByteInput>,
 }
 
 /// The location of a model, and the requests that the settings and the JSON beside it make.
@@ -168,8 +170,10 @@ pub(super) fn read(
         order,
         tail,
         inputs,
+        bytes,
     }) = lowered
     {
+        facts.bytes = bytes;
         facts.input_shape = Some(draft.shape(draft.graph.inputs[0]));
         facts.order = order;
         facts.output_shape = Some(draft.shape(tail.value));
@@ -240,5 +244,6 @@ pub(super) fn finished(
         order,
         tail,
         inputs,
+        bytes: None,
     })
 }

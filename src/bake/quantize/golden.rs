@@ -3,7 +3,7 @@
 use crate::bake::golden::{self, GoldenVectors};
 use crate::ir::graph::Tensors;
 use crate::ir::network::Network;
-use crate::ir::op::{Activation, Math, Op, Pool};
+use crate::ir::op::{Activation, Math, Op};
 
 /// The largest error that f32 may cause in a number that is then rounded to a whole number. It is a
 /// share of the largest such number of the value, and eight times the error of one operation.
@@ -53,20 +53,12 @@ pub(super) fn of_records(
 /// Returns, for each value of the graph, true if all engines compute exactly the same floats.
 fn exact(network: &Network) -> Vec<bool> {
     let graph = &network.graph;
+    let whole = graph.whole();
     let mut exact = vec![false; graph.values.len()];
-    // For each value of the graph, true if all its elements are whole numbers.
-    let mut whole = exact.clone();
     exact[graph.inputs[0]] = true;
     for node in graph.nodes.iter() {
         let all = |of: &[bool]| node.inputs.iter().all(|&v| of[v]);
-        let moves = match node.op {
-            Op::Concat(_) | Op::Slice { .. } | Op::Pad { .. } => true,
-            Op::Reshape(_) | Op::Transpose(_) => true,
-            Op::Activation(Activation::Relu | Activation::Clip { .. }) => true,
-            Op::Activation(Activation::Math(Math::Round)) => true,
-            Op::Pool { kind, .. } => kind == Pool::Max,
-            _ => false,
-        };
+        let round = node.op == Op::Activation(Activation::Math(Math::Round));
         let layer = matches!(node.op, Op::Affine | Op::Convolution { .. });
         let sum = matches!(node.op, Op::Combine(arithmetic) if arithmetic.rounds());
         // A scaling counts as exact, because its summand is 0. All engines round the product to the
@@ -74,9 +66,8 @@ fn exact(network: &Network) -> Vec<bool> {
         exact[node.output] = match node.op {
             Op::Scale => all(&exact),
             _ if layer || sum => all(&whole),
-            _ => moves && all(&exact),
+            _ => (node.op.moves() || round) && all(&exact),
         };
-        whole[node.output] = node.op.rounds() || (moves && all(&whole));
     }
     exact
 }

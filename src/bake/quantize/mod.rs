@@ -336,8 +336,7 @@ impl Calibration<'_> {
     /// functions that commute with rounding.
     fn reads_rounded(&self, i: usize) -> bool {
         let graph = &self.of.draft.graph;
-        let read = graph.nodes[i].inputs[0];
-        let Some(before) = graph.nodes[..i].iter().position(|n| n.output == read) else {
+        let Some(before) = graph.producer(graph.nodes[i].inputs[0]) else {
             return false;
         };
         let passes = || graph.nodes[before].inputs.len() == 1 && self.reads_rounded(before);

@@ -125,7 +125,7 @@ fn needed(draft: &Draft, integers: &[Option<Integers>]) -> Vec<Needed> {
 /// functions behind the sum that commute with rounding. Its real numbers are then those that the
 /// integers represent, because sums in floats would need the real numbers of all sums before.
 fn is_rounded(graph: &Graph, integers: &[Option<Integers>], value: usize) -> bool {
-    let Some(i) = graph.nodes.iter().position(|n| n.output == value) else {
+    let Some(i) = graph.producer(value) else {
         return false;
     };
     let node = &graph.nodes[i];

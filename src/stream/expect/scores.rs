@@ -100,6 +100,7 @@ impl ExpectedScores {
             width,
             features: &[],
             transform: &Transform::Identity,
+            bytes: None,
             rows: None,
             keys: 0,
         };

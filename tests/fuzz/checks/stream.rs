@@ -264,6 +264,7 @@ impl<'a> Setting<'a> {
             width,
             features,
             transform: &self.transform,
+            bytes: None,
             rows: None,
             keys,
         };
@@ -372,7 +373,10 @@ pub fn npy(data: &[u8]) {
 }
 
 pub fn raw(data: &[u8]) {
-    records(data, &[Some(Format::U8), Some(Format::F32)]);
+    records(
+        data,
+        &[Some(Format::U8), Some(Format::I8), Some(Format::F32)],
+    );
 }
 
 /// Compares the reader of expected classes with a reader that accepts only valid files.

@@ -27,7 +27,7 @@ use crate::bake::Mistakes;
 use crate::bake::matrix::Files;
 use crate::bake::model::ReadModel;
 use crate::ir::graph::{Shape, Value};
-use crate::ir::network::InputOrder;
+use crate::ir::network::{ByteInput, InputOrder};
 use flat::Table;
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -469,9 +469,9 @@ fn lower_graph(
     let mut known: HashMap<i32, TfliteValue> = HashMap::new();
     let opened = inputs(graph, place, single, &mut known, mistakes);
     let supposed = opened.as_ref().is_some_and(|o| o.supposed);
-    let (mut builder, order) = match opened {
-        Some(opened) => (Some(opened.builder), opened.order),
-        None => (None, InputOrder::Chw),
+    let (mut builder, order, bytes) = match opened {
+        Some(opened) => (Some(opened.builder), opened.order, opened.bytes),
+        None => (None, InputOrder::Chw, None),
     };
     let needed = graph.needed(wanted.iter().map(|(output, _)| *output));
     let lowering = Lowering {
@@ -485,6 +485,7 @@ fn lower_graph(
     let builder = builder.filter(|_| mistakes.lines.len() == before);
     let finished = |builder: Builder| {
         finish(graph, builder, wanted, &known, place.values, order)
+            .map(|lowered| Lowered { bytes, ..lowered })
             .map_err(|e| mistakes.add(file, e))
             .ok()
     };
@@ -722,14 +723,21 @@ fn notes_of_inputs(graph: &Subgraph<'_>, file: &str, mistakes: &mut Mistakes) {
         .collect();
     match &converted[..] {
         [] => {}
-        [(_, Conversion { scale, summand })] if graph.inputs.len() == 1 => mistakes.note(
-            file,
-            format_args!(
-                "a record's values are the real numbers that the integers of its input stand for; \
-                 with {{\"input\": {{\"scale\": {scale}, \"offset\": {summand}}}}} in the JSON \
-                 beside it they are those integers"
-            ),
-        ),
+        [(_, Conversion { scale, summand })] if graph.inputs.len() == 1 => {
+            let tensor = graph.inputs.first().and_then(|&i| graph.tensor(i));
+            let bytes = match tensor.and_then(TfliteTensor::byte_input) {
+                Some(_) => ", but records of bytes (-f u8, -f i8) are the integers themselves",
+                None => "",
+            };
+            mistakes.note(
+                file,
+                format_args!(
+                    "a record's values are the real numbers that the integers of its input stand \
+                 for{bytes}; with {{\"input\": {{\"scale\": {scale}, \"offset\": {summand}}}}} \
+                 in the JSON beside it all are those integers"
+                ),
+            )
+        }
         several => {
             let each = several.iter().map(|(name, Conversion { scale, summand })| {
                 format!("{name} · {scale} + {summand}")
@@ -754,6 +762,8 @@ struct Opened {
     order: InputOrder,
     /// True if a fixed first size of the inputs was taken as the number of records.
     supposed: bool,
+    /// The 8-bit integers of the model's input, if it is a single one of such integers.
+    bytes: Option<ByteInput>,
 }
 
 /// Makes a builder with the model's inputs, and adds the inputs to `known`. If `single` is true, a
@@ -790,6 +800,8 @@ fn inputs(
     }
     let (values, order) = values_of(graph, &left, &lives);
     let alone = lives.len() == 1;
+    let single_input = graph.tensor(left[0]).filter(|_| alone);
+    let bytes = single_input.and_then(TfliteTensor::byte_input);
     let (mut builder, values) = Builder::new(values, records)
         .map_err(|e| mistakes.add(file, e))
         .ok()?;
@@ -810,6 +822,7 @@ fn inputs(
         builder,
         order,
         supposed,
+        bytes,
     })
 }
 

@@ -6,6 +6,7 @@ use crate::bake::front::constant::{ConstantTensor, Data, Element, Int, elements}
 use crate::bake::front::fold;
 use crate::bake::front::integers::Steps;
 use crate::ir::half;
+use crate::ir::network::ByteInput;
 
 /// The element types that are supported. An entry has the code in the schema, the name, and the
 /// bytes of an element.
@@ -217,6 +218,25 @@ impl<'b> TfliteTensor<'b> {
             (7, _) => Some(of(-32768, 32767)),
             _ => None,
         }
+    }
+
+    /// Returns the integers of an input of the model, if they are 8-bit integers with one scale.
+    pub(super) fn byte_input(&self) -> Option<ByteInput> {
+        let signed = match self.kind {
+            3 => false,
+            9 => true,
+            _ => return None,
+        };
+        let q = self.quantised.as_ref()?;
+        let &[scale] = &q.scales[..] else {
+            return None;
+        };
+        let smallest = if signed { -128 } else { 0 };
+        Some(ByteInput {
+            signed,
+            scale,
+            first: (smallest - q.zeros.first().copied().unwrap_or(0)) as f64,
+        })
     }
 
     /// Returns the conversion of the tensor's integers to real numbers. `None` unless there is a
