@@ -27,7 +27,7 @@ use super::rounding::{self, ClassChanges, Columns};
 use super::{Mistakes, Names, Settings};
 use crate::ir::graph::{Node, Role, Tensors};
 use crate::ir::network::{Kind, Network, Precision};
-use crate::ir::op::{Arithmetic, Op};
+use crate::ir::op::{Arithmetic, Border, Op, Pool};
 use crate::ir::scale;
 use crate::ops::evaluate::Computed;
 use crate::ops::random::Random;
@@ -140,6 +140,10 @@ const COMPARED: usize = 64;
 
 /// The number of layers with large errors that a report names.
 const NAMED: usize = 3;
+
+/// The most elements of a window whose mean is computed on integers. A float has room for their sum
+/// and for four more binary digits.
+const MOST_ELEMENTS: usize = 1 << 12;
 
 /// For a network without classes or labels, the largest allowed change of the scores, as a share of
 /// their spread.
@@ -268,7 +272,7 @@ impl Calibration<'_> {
 
     /// Returns the first network that changes the classes of at most `bound` records, or else the
     /// best one. All nodes are quantized at first. Then some stay in floats: the last layer, then
-    /// depthwise convolutions and sums of two values, then the first layer too.
+    /// depthwise convolutions, sums of two values and means, then the first layer too.
     fn best(
         &self,
         layers: &[usize],
@@ -278,7 +282,11 @@ impl Calibration<'_> {
     ) -> Result<Candidate, String> {
         let (first, last) = (layers[..1].to_vec(), layers[layers.len() - 1..].to_vec());
         let mut delicate: Vec<usize> = (0..integers.len()).collect();
-        delicate.retain(|&i| self.adds(i) || integers[i].is_some() && self.is_depthwise(i));
+        delicate.retain(|&i| match integers[i] {
+            Some(Integers::Layer(_)) => self.is_depthwise(i),
+            Some(_) => true,
+            None => false,
+        });
         let mut tried: Vec<Vec<usize>> = Vec::new();
         let mut best: Option<Candidate> = None;
         for parts in [
@@ -354,12 +362,28 @@ impl Calibration<'_> {
         )
     }
 
+    /// Returns the number of elements in a window if node `i` can compute means of windows on
+    /// integers. The operand has to be rounded anyway, and nothing else may read it.
+    fn averages(&self, i: usize) -> Option<usize> {
+        let graph = &self.of.draft.graph;
+        let node = &graph.nodes[i];
+        let Op::Pool { kind, window } = node.op else {
+            return None;
+        };
+        let count = window.size.0 * window.size.1;
+        // With a border, windows may have different numbers of elements.
+        let alike = window.border == Border::default() && !window.ceil;
+        let alone = graph.only_consumer(node.inputs[0]) == Some(i);
+        let fits = kind != Pool::Max && alike && alone && count <= MOST_ELEMENTS;
+        (fits && self.reads_rounded(i)).then_some(count)
+    }
+
     /// Computes all calibration records in floats. Returns samples of each value that a quantizable
-    /// layer or a sum reads, and the scores.
+    /// layer, a sum or a mean reads, and the scores.
     fn samples(&self) -> Result<(Vec<Samples>, Vec<Vec<f64>>), String> {
         let graph = &self.of.draft.graph;
         let mut samples = vec![Samples::default(); graph.values.len()];
-        let reads = |i: usize| self.quantizes(i) || self.adds(i);
+        let reads = |i: usize| self.quantizes(i) || self.adds(i) || self.averages(i).is_some();
         let read = |value: usize| graph.consumers(value).any(reads);
         let read: Vec<bool> = (0..graph.values.len()).map(read).collect();
         let mut random = Random::new(8);
@@ -383,7 +407,7 @@ impl Calibration<'_> {
         }
     }
 
-    /// Quantizes every layer and sum that can be quantized, and corrects the biases of layers.
+    /// Quantizes every layer, sum and mean that can be quantized. Corrects the biases of layers.
     /// Returns an entry for each node, `None` for other nodes. Also returns the node and the
     /// remaining error of each quantized layer.
     fn integers(&self, samples: &[Samples]) -> (Vec<Option<Integers>>, Vec<(usize, f64)>) {
@@ -401,6 +425,10 @@ impl Calibration<'_> {
         let of_node = |i: usize| match (self.quantizes(i), &*graph.nodes[i].inputs) {
             (true, _) => Some(Integers::Layer(layer(i))),
             (_, &[a, b]) if self.adds(i) => Some(Integers::Sum([a, b].map(|v| samples[v].grid()))),
+            (_, &[v]) => {
+                let mean = |count| Integers::Mean(samples[v].grid(), count);
+                self.averages(i).map(mean)
+            }
             _ => None,
         };
         let mut integers: Vec<Option<Integers>> = (0..graph.nodes.len()).map(of_node).collect();

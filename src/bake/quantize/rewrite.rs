@@ -16,6 +16,9 @@ pub(super) enum Integers {
     /// integers only where its result is needed on a grid. The last sum of a network often is not,
     /// and stays in floats.
     Sum([Grid; 2]),
+    /// The means of windows, with the grid of the operand and the number of elements in a window.
+    /// It computes on integers only where its result is needed on a grid alone.
+    Mean(Grid, usize),
 }
 
 impl Integers {
@@ -24,6 +27,7 @@ impl Integers {
         match self {
             Integers::Layer(layer) => layer.grid,
             Integers::Sum(grids) => grids[i],
+            Integers::Mean(grid, _) => *grid,
         }
     }
 }
@@ -73,6 +77,10 @@ pub(super) fn rewrite(draft: &Draft, integers: &[Option<Integers>]) -> Result<Dr
                 Some((op, grid)) => writer.sum(node, op, wanted.real, grid)?,
                 None => writer.node(node, wanted)?,
             },
+            Some(Integers::Mean(grid, count)) => match wanted.whole.filter(|_| !wanted.real) {
+                Some(to) => writer.mean(node, (*grid, *count), to)?,
+                None => writer.node(node, wanted)?,
+            },
             None => writer.node(node, wanted)?,
         };
         writer.made[node.output] = made;
@@ -93,6 +101,7 @@ fn needed(draft: &Draft, integers: &[Option<Integers>]) -> Vec<Needed> {
         let computes = match of {
             Some(Integers::Layer(_)) => true,
             Some(Integers::Sum(grids)) => of_grids(node.op, *grids, whole).is_some(),
+            Some(Integers::Mean(..)) => whole.is_some() && !real,
             None => false,
         };
         if let Some(of) = of.as_ref().filter(|_| computes) {
@@ -253,6 +262,30 @@ impl Writer<'_> {
             .push(node.name.to_string(), op, &inputs, Vec::new())?;
         let whole = self.clipped(&node.name, sums, grid)?;
         self.rounded_only(&node.name, whole, real, grid)
+    }
+
+    /// Writes means of windows on integers into the new draft, as whole numbers of `to`. The
+    /// operand has whole numbers of a grid, and each window has `count` elements. The mean times
+    /// `count` is nearly the sum of the window, so rounding gives the exact sum on all engines.
+    fn mean(
+        &mut self,
+        node: &Node,
+        (grid, count): (Grid, usize),
+        to: Grid,
+    ) -> Result<Made, String> {
+        let inputs = self.operands(node, |made| made.whole)?;
+        let name = &node.name;
+        let means = self
+            .to
+            .push(name.to_string(), node.op, &inputs, Vec::new())?;
+        let channels = self.to.shape(means).c;
+        let sums = self.scaled(name, means, &vec![count as f64; channels])?;
+        let round = Op::Activation(Activation::Math(Math::Round));
+        let sums = self.to.push(name.to_string(), round, &[sums], Vec::new())?;
+        let unit = f64::from(grid.scale) / count as f64 / f64::from(to.scale);
+        let scaled = self.scaled(name, sums, &vec![unit; channels])?;
+        let whole = self.rounded(name, scaled, to)?;
+        self.rounded_only(name, whole, false, to)
     }
 
     /// Returns copies of the constant arrays of a node of the old graph.

@@ -249,6 +249,61 @@ fn sums_are_rounded_once() {
     assert!(!found.contains(&"rounded_sum") && found.contains(&"subtract"));
 }
 
+/// The mean of an image in front of a layer is computed on integers. It is the sum of the integers
+/// times one factor, rounded.
+#[test]
+fn means_are_sums_of_integers() {
+    let mut random = Random::new(12);
+    let mut draft = Draft::new(Shape { c: 2, h: 3, w: 5 });
+    let mut push = |op, inputs: &[usize], arrays| draft.push("n", op, inputs, arrays).unwrap();
+    let conv = Op::Convolution {
+        window: Window::of((1, 1)),
+        groups: 1,
+    };
+    let first = push(conv, &[0], arrays(2, 2, &mut random));
+    let mean = Op::Pool {
+        kind: crate::ir::op::Pool::Mean,
+        window: Window::of((3, 5)),
+    };
+    let mean = push(mean, &[first], Vec::new());
+    let flat = push(Op::Reshape(Shape::vector(2)), &[mean], Vec::new());
+    push(Op::Affine, &[flat], arrays(3, 2, &mut random));
+    let of_image = samples(&[-1.5, 1.5]).grid();
+    let of_mean = samples(&[-0.75, 0.75]).grid();
+    let layers = [
+        Some(Integers::Layer(layer(
+            &draft,
+            0,
+            samples(&[-1.0, 1.0]).grid(),
+        ))),
+        Some(Integers::Mean(of_image, 15)),
+        None,
+        Some(Integers::Layer(layer(&draft, 3, of_mean))),
+    ];
+    let quantized = rewrite(&draft, &layers).unwrap();
+    let whole = ["scale", "round", "clip"];
+    let mean = ["average_pool", "scale", "round", "scale", "round", "clip"];
+    let layer = [&["convolution"][..], &whole, &mean];
+    let end = ["reshape", "affine", "scale"];
+    let expected = [&whole, &layer.concat()[..], &end].concat();
+    assert_eq!(names(&quantized), expected);
+    let (tensors, graph) = (quantized.rounded(), &quantized.graph);
+    let at = expected.iter().position(|&name| name == "average_pool");
+    let (pool, clip) = (&graph.nodes[at.unwrap()], &graph.nodes[at.unwrap() + 5]);
+    let unit = f64::from(of_image.scale) / 15.0 / f64::from(of_mean.scale);
+    for _ in 0..50 {
+        let input: Vec<f64> = (0..30).map(|_| random.float().into()).collect();
+        let mut seen = vec![Vec::new(); graph.values.len()];
+        graph.evaluate(&tensors, input, |value, x| seen[value] = x.to_vec());
+        for (image, found) in seen[pool.inputs[0]].chunks(15).zip(&seen[clip.output]) {
+            let sum = image.iter().map(|&x| x as i64).sum::<i64>() as f32;
+            let expected = libm::rint((sum * unit as f32).into());
+            let limits = (of_mean.low.into(), of_mean.high.into());
+            assert_eq!(*found, expected.clamp(limits.0, limits.1));
+        }
+    }
+}
+
 /// A bias that is much larger than the products keeps its value. The correction removes a mean
 /// error.
 #[test]
