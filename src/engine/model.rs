@@ -8,6 +8,7 @@ use crate::ir::plan::{Constant, Plan};
 use crate::ir::values;
 pub(crate) use crate::ir::values::Values;
 use crate::planner;
+use crate::planner::whole::WholePlan;
 use crate::registry::{EngineKind, Library, PlanRecipe};
 use std::borrow::Cow;
 
@@ -83,6 +84,26 @@ impl Model {
             constants,
             laid_out_again,
         })
+    }
+
+    /// Returns the model with kernels for whole numbers, for a device that multiplies bytes. `None`
+    /// if the recipe has no such kernels, or no layer can have them.
+    pub(crate) fn whole(&self, library: &Library) -> Result<Option<Model>, String> {
+        let Model {
+            network,
+            recipe,
+            plan,
+            constants,
+            ..
+        } = self;
+        let whole = planner::whole::whole(network, recipe, library, plan, constants)?;
+        Ok(whole.map(|WholePlan { plan, constants }| Model {
+            network: network.clone(),
+            recipe: recipe.clone(),
+            plan,
+            constants,
+            laid_out_again: self.laid_out_again,
+        }))
     }
 
     /// Returns simpler versions of this model for a device whose limits forbid it, smallest change

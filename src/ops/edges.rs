@@ -122,16 +122,37 @@ impl EdgeGraph {
 
     /// Adds the whole numbers from −128 to 127 nearest to 128 times the input.
     fn whole(&mut self) -> Result<usize, String> {
+        self.whole_within(-128.0, 127.0)
+    }
+
+    /// Adds the whole numbers from `low` to `high` nearest to 128 times the input.
+    fn whole_within(&mut self, low: f32, high: f32) -> Result<usize, String> {
         let mut value = 0;
         for _ in 0..7 {
             value = self.combine(Arithmetic::Add, [value, value])?;
         }
         let value = self.activation(value, Activation::Math(Math::Round))?;
         let limits = Activation::Clip {
-            low: Float::new(-128.0),
-            high: Float::new(127.0),
+            low: Float::new(low),
+            high: Float::new(high),
         };
         self.activation(value, limits)
+    }
+
+    /// Adds a convolution whose weights are whole numbers from −128 to 127.
+    fn whole_convolution(
+        &mut self,
+        value: usize,
+        outputs: usize,
+        window: Window,
+    ) -> Result<usize, String> {
+        let value = self.convolution(value, outputs, window, 1)?;
+        let first = self.tensors.len() - 2;
+        for (at, size) in [(first, 128.0), (first + 1, 1000.0)] {
+            let numbers = self.floats(self.tensors[at].len(), size);
+            self.tensors[at] = numbers.into_iter().map(f32::floor).collect();
+        }
+        Ok(value)
     }
 
     fn slice(
@@ -309,6 +330,36 @@ pub(crate) fn single() -> Vec<(&'static str, EdgeGraph)> {
     products(&mut cases);
     products_of_parts(&mut cases);
     rounded_sums(&mut cases);
+    let EdgeCases(graphs) = cases;
+    graphs
+}
+
+/// Returns named graphs that each have a convolution of whole numbers in bytes, for kernels that
+/// multiply bytes.
+pub(crate) fn whole() -> Vec<(&'static str, EdgeGraph)> {
+    let mut cases = EdgeCases::default();
+    for (name, input, window, outputs, (low, high)) in [
+        ("1x1 of whole numbers", shape(32, 1, 1), window((1, 1), 1, 1, 0), 32, (-128.0, 127.0)),
+        ("1x1, few terms", shape(32, 5, 3), window((1, 1), 1, 1, 0), 36, (0.0, 255.0)),
+        ("1x1, many terms", shape(260, 3, 5), window((1, 1), 1, 1, 0), 70, (-77.0, 178.0)),
+        ("1x1, stride 2", shape(64, 5, 6), window((1, 1), 2, 1, 0), 129, (0.0, 200.0)),
+        ("3x3, border", shape(4, 5, 5), window((3, 3), 1, 1, 1), 33, (-128.0, 127.0)),
+        ("3x3, dilation", shape(12, 8, 7), window((3, 3), 1, 2, 1), 64, (-1.0, 254.0)),
+        ("5x5, wide border", shape(8, 4, 9), window((5, 5), 2, 1, 3), 40, (3.0, 255.0)),
+        ("uneven window", shape(20, 6, 7), UNEVEN, 48, (-255.0, -2.0)),
+    ] {
+        cases.add(name, input, |g| {
+            let value = g.whole_within(low, high)?;
+            g.whole_convolution(value, outputs, window)
+        });
+    }
+    for channels in [32, 68] {
+        cases.add("residual of whole numbers", shape(channels, 4, 5), |g| {
+            let value = g.whole()?;
+            let sum = g.whole_convolution(value, channels, window((3, 3), 1, 1, 1))?;
+            g.combine(Arithmetic::Add, [sum, value])
+        });
+    }
     let EdgeCases(graphs) = cases;
     graphs
 }

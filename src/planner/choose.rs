@@ -83,7 +83,8 @@ impl<'l> Planner<'l> {
             .sum()
     }
 
-    /// Returns the kernels that the recipe names, in its order.
+    /// Returns the kernels that the recipe names, in its order. Kernels for whole numbers are left
+    /// out.
     pub(super) fn kernels(&self) -> impl Iterator<Item = &'l Kernel> + use<'l> {
         let (library, recipe) = (self.library, self.recipe);
         recipe
@@ -91,6 +92,7 @@ impl<'l> Planner<'l> {
             .iter()
             .filter_map(|name| library.kernel(name))
             .map(|(_, k)| k)
+            .filter(|k| !k.whole())
     }
 
     pub(super) fn kernel(&self, operation: Operation) -> Option<&'l Kernel> {

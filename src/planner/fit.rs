@@ -212,6 +212,7 @@ pub(crate) fn program(plan: &Plan, step: &Step, library: &Library) -> (String, S
     // the weights.
     let stored = plan.constants_of(step).map(Constant::weights);
     let weights = stored.max_by_key(|&p| p as u8).unwrap_or_default();
+    let weights = kernel.restrictions.weights(weights);
     let options = kernel.options(step.activation, weights, step.local, &step.options);
     (source, options)
 }

@@ -9,6 +9,7 @@
 //! arena:  offsets of the hidden buffers    bind: arguments and work-items of a launch
 //! check:  verifies a finished plan         contents: the values in its buffers, told by its steps
 //! fit:    the memory, programs and time that a finished plan needs
+//! whole:  kernels for whole numbers in the finished plan of a network of integers
 //! ```
 
 pub(crate) mod arena;
@@ -22,6 +23,7 @@ mod images;
 mod place;
 #[cfg(test)]
 mod tests;
+pub(crate) mod whole;
 
 use crate::ir::layout::Layout;
 use crate::ir::network::Network;

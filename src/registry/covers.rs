@@ -233,13 +233,14 @@ impl Kernel {
         let cache = warp || self.restrictions.keeps > 0;
         let files = [
             (self.activates(), "common/activation.cl"),
-            (self.restrictions.bytes, "common/bias.cl"),
+            (self.restrictions.bytes || self.whole(), "common/bias.cl"),
             (moves, "common/geometry.cl"),
             (mapped, "common/moved.cl"),
             (fours || warp, "common/weights.cl"),
             (cache, "common/cache.cl"),
             (warp, "common/warp.cl"),
             (warp, "common/products.cl"),
+            (self.whole(), "common/dot.cl"),
         ];
         let any = self.options_of_layouts().then_some("common/place.cl");
         let needed = files
@@ -255,6 +256,12 @@ impl Kernel {
         // A repack is named separately, because the lab's checks give its operands fixed layouts.
         let moves = any(&self.restrictions.b) && any(&self.restrictions.r);
         self.source.is_some() && (moves || self.operation == Operation::Repack || self.of_few())
+    }
+
+    /// Returns true if the kernel multiplies whole numbers as bytes. The planner does not choose
+    /// such a kernel. `planner::whole` puts it into the plans of networks of integers.
+    pub(crate) fn whole(&self) -> bool {
+        self.define("WHOLE").is_some()
     }
 
     /// Returns true for a kernel for few records. Such a kernel shares its weights with a kernel
@@ -361,7 +368,7 @@ impl Kernel {
                     .into(),
             );
         }
-        if self.rescales() && !self.restrictions.bytes {
+        if self.rescales() && !self.restrictions.bytes && !self.whole() {
             return Err(
                 "only kernels that take weights as bytes find a scaling beside their biases".into(),
             );

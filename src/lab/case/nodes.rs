@@ -38,6 +38,10 @@ const OTHERS: [&str; 7] = [
     "activation_unbound",
 ];
 
+/// A kernel with the layouts of the kernels for whole numbers. A plan has it before those kernels
+/// take its steps.
+const FLOATS: &str = "convolution_records_16x32";
+
 /// Inputs and outputs of the layers that are checked with a scaling behind them. The sums of the
 /// larger ones are split into parts, by kernels that do so.
 const SIZES: [(usize, usize); 6] = [(1, 1), (20, 7), (150, 33), (300, 70), (700, 10), (700, 140)];
@@ -106,12 +110,16 @@ struct GraphResult {
 }
 
 impl Lab {
-    /// Runs every graph of [`edges::single`] that has a step of `entry`. Returns the largest error
-    /// in units of the bound.
+    /// Runs every graph of [`edges::single`] that has a step of `entry`. A kernel for whole numbers
+    /// has those of [`edges::whole`]. Returns the largest error in units of the bound.
     pub(super) fn check_nodes(&mut self, entry: &Entry, group: WorkGroup) -> Result<f64, Trouble> {
         let any = entry.options_of_layouts();
         let (mut worst, mut runs, mut added, mut scaled) = (0.0f64, 0, false, false);
-        for (i, (name, mut builder)) in edges::single().into_iter().enumerate() {
+        let graphs = match entry.whole() {
+            true => edges::whole(),
+            false => edges::single(),
+        };
+        for (i, (name, mut builder)) in graphs.into_iter().enumerate() {
             // The graph's index chooses the layouts and an activation that follows the graph. So
             // every activation and every layout has its turn.
             let activations = entry.activations();
@@ -136,6 +144,8 @@ impl Lab {
             let what = format!("{name}, {shape}, {}", family.unwrap_or("its own layouts"));
             let case = GraphCase::new(entry, group, family, what, builder, weights, canaries)?;
             if let Some(case) = case {
+                // Sums of whole numbers are exact for any input.
+                let rescaled = rescaled && !entry.whole();
                 let result = self.run_graph(&GraphCase { rescaled, ..case })?;
                 worst = worst.max(result.error);
                 runs += 1;
@@ -328,7 +338,9 @@ impl<'a> GraphCase<'a> {
             weights,
             ..baked
         };
+        let floats = entry.whole().then_some(FLOATS);
         let kernels = std::iter::once(&*entry.codename)
+            .chain(floats)
             .chain(family)
             .chain(OTHERS)
             .map(|k| Cow::Owned(k.to_string()))
@@ -340,6 +352,8 @@ impl<'a> GraphCase<'a> {
             Err(e) if e.contains("the plan has none") => return Ok(None),
             Err(e) => return Err(Trouble::Wrong(format!("{e} ({what})"))),
         };
+        let whole = model.whole(library()).map_err(Trouble::Wrong)?;
+        let model = whole.unwrap_or(model);
         let runs = model.plan.steps.iter().any(|s| s.kernel == entry.codename);
         Ok(runs.then_some(GraphCase {
             entry,
