@@ -1,7 +1,8 @@
 //! The pages of `--info` and `--version`.
 
 use crate::baked::{self, library, network};
-use crate::engine::model::planned;
+use crate::engine::model::{Model, planned};
+use crate::engine::opencl::with_bytes;
 use crate::engine::select::{self, Decision, Request};
 use crate::error::Error;
 use crate::escape;
@@ -320,7 +321,12 @@ fn decided(request: &Request, decision: Decision) -> String {
     if let Some(warning) = &decision.warning {
         line(&mut s, "", &warning.replace('\n', "\n          "));
     }
-    match select::model(request, &decision) {
+    let made = select::model(request, &decision);
+    let for_device = |model: Model| match &decision.device {
+        Some(device) => with_bytes(device, &model).map(|whole| whole.unwrap_or(model)),
+        None => Ok(model),
+    };
+    match made.and_then(for_device) {
         Ok(model) => {
             s.push_str(&plan(&model.plan, model.laid_out_again));
             let apart = decision.device.as_ref().is_some_and(|d| !d.unified_memory);

@@ -8,7 +8,7 @@ use crate::ir::plan::{Constant, Plan};
 use crate::ir::values;
 pub(crate) use crate::ir::values::Values;
 use crate::planner;
-use crate::planner::whole::WholePlan;
+use crate::planner::whole::{Layers, WholePlan};
 use crate::registry::{EngineKind, Library, PlanRecipe};
 use std::borrow::Cow;
 
@@ -86,9 +86,9 @@ impl Model {
         })
     }
 
-    /// Returns the model with kernels for whole numbers, for a device that multiplies bytes. `None`
-    /// if the recipe has no such kernels, or no layer can have them.
-    pub(crate) fn whole(&self, library: &Library) -> Result<Option<Model>, String> {
+    /// Returns the model with kernels for whole numbers in `layers`, for a device that multiplies
+    /// bytes. `None` if the recipe has no such kernels, or the network no such layers.
+    pub(crate) fn whole(&self, library: &Library, layers: Layers) -> Result<Option<Model>, String> {
         let Model {
             network,
             recipe,
@@ -96,7 +96,7 @@ impl Model {
             constants,
             ..
         } = self;
-        let whole = planner::whole::whole(network, recipe, library, plan, constants)?;
+        let whole = planner::whole::whole(network, recipe, library, plan, (constants, layers))?;
         Ok(whole.map(|WholePlan { plan, constants }| Model {
             network: network.clone(),
             recipe: recipe.clone(),

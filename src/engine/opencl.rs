@@ -41,6 +41,7 @@ use crate::observe::clocks::{Clocks, HostTimes};
 use crate::observe::profile::{Phases, StepClock};
 use crate::observe::trace::{CLOCK, Name, Track};
 use crate::planner::bind::touched;
+use crate::planner::whole::Layers;
 use crate::registry::{DeviceClass, DeviceLimits, Operation, Traits};
 use std::time::Duration;
 
@@ -218,11 +219,7 @@ impl OpenClEngine {
         sources: &Sources,
         phases: &mut Phases,
     ) -> Result<OpenClEngine, Error> {
-        let whole = if multiplies_bytes(device) {
-            model.whole(library()).map_err(Error::device)?
-        } else {
-            None
-        };
+        let whole = with_bytes(device, model)?;
         let model = whole.as_ref().unwrap_or(model);
         let mut plan = model.plan.clone();
         admits(device, &plan)?;
@@ -544,11 +541,18 @@ pub(crate) fn class(device: &Device) -> Option<&'static DeviceClass> {
     })
 }
 
-/// Returns true if the device has an instruction that sums four products of bytes. Kernels for
-/// whole numbers are slower than those for floats elsewhere: 5 to 14 times on a CPU under PoCL.
-fn multiplies_bytes(device: &Device) -> bool {
-    let instruction = device.compute_capability.is_some_and(|c| c >= (6, 1));
-    instruction || device.offers("cl_khr_integer_dot_product")
+/// Returns the model as a device runs it whose instructions sum products of bytes. `None` for other
+/// devices, and for networks without layers of whole numbers. Without such an instruction the
+/// kernels for bytes are slower than those for floats: 5 to 14 times on a CPU under PoCL.
+pub(crate) fn with_bytes(device: &Device, model: &Model) -> Result<Option<Model>, Error> {
+    let nvidia = device.compute_capability.is_some_and(|c| c >= (6, 1));
+    if nvidia || device.offers("cl_khr_integer_dot_product") {
+        model
+            .whole(library(), Layers::Faster)
+            .map_err(Error::device)
+    } else {
+        Ok(None)
+    }
 }
 
 pub(crate) fn limits(device: &Device) -> DeviceLimits {

@@ -339,13 +339,55 @@ pub(crate) fn single() -> Vec<(&'static str, EdgeGraph)> {
 pub(crate) fn whole() -> Vec<(&'static str, EdgeGraph)> {
     let mut cases = EdgeCases::default();
     for (name, input, window, outputs, (low, high)) in [
-        ("1x1 of whole numbers", shape(32, 1, 1), window((1, 1), 1, 1, 0), 32, (-128.0, 127.0)),
-        ("1x1, few terms", shape(32, 5, 3), window((1, 1), 1, 1, 0), 36, (0.0, 255.0)),
-        ("1x1, many terms", shape(260, 3, 5), window((1, 1), 1, 1, 0), 70, (-77.0, 178.0)),
-        ("1x1, stride 2", shape(64, 5, 6), window((1, 1), 2, 1, 0), 129, (0.0, 200.0)),
-        ("3x3, border", shape(4, 5, 5), window((3, 3), 1, 1, 1), 33, (-128.0, 127.0)),
-        ("3x3, dilation", shape(12, 8, 7), window((3, 3), 1, 2, 1), 64, (-1.0, 254.0)),
-        ("5x5, wide border", shape(8, 4, 9), window((5, 5), 2, 1, 3), 40, (3.0, 255.0)),
+        (
+            "1x1 of whole numbers",
+            shape(32, 1, 1),
+            window((1, 1), 1, 1, 0),
+            32,
+            (-128.0, 127.0),
+        ),
+        (
+            "1x1, few terms",
+            shape(32, 5, 3),
+            window((1, 1), 1, 1, 0),
+            36,
+            (0.0, 255.0),
+        ),
+        (
+            "1x1, many terms",
+            shape(260, 3, 5),
+            window((1, 1), 1, 1, 0),
+            70,
+            (-77.0, 178.0),
+        ),
+        (
+            "1x1, stride 2",
+            shape(64, 5, 6),
+            window((1, 1), 2, 1, 0),
+            129,
+            (0.0, 200.0),
+        ),
+        (
+            "3x3, border",
+            shape(4, 5, 5),
+            window((3, 3), 1, 1, 1),
+            33,
+            (-128.0, 127.0),
+        ),
+        (
+            "3x3, dilation",
+            shape(12, 8, 7),
+            window((3, 3), 1, 2, 1),
+            64,
+            (-1.0, 254.0),
+        ),
+        (
+            "5x5, wide border",
+            shape(8, 4, 9),
+            window((5, 5), 2, 1, 3),
+            40,
+            (3.0, 255.0),
+        ),
         ("uneven window", shape(20, 6, 7), UNEVEN, 48, (-255.0, -2.0)),
     ] {
         cases.add(name, input, |g| {

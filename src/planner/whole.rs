@@ -26,9 +26,25 @@ mod tests;
 /// columns, which pays for at least this many outputs (measured on an H200).
 const LEAST_OUTPUTS: usize = 32;
 
+/// The fewest terms of a sum that pay for themselves in any launch (measured on an H200). A launch
+/// of shorter sums needs [`LEAST_TILES`], else its time is that of reading and packing.
+const LEAST_TERMS: usize = 160;
+
+/// The fewest tiles of 16 outputs by 32 columns in a launch of short sums.
+const LEAST_TILES: usize = 264;
+
 /// The most steps between the least and the largest whole number of a value. Kernels count the
 /// values from the least one, in a byte.
 const STEPS: f32 = 255.0;
+
+/// The layers of whole numbers that get kernels for them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layers {
+    /// Those that are faster than with floats.
+    Faster,
+    /// All that the kernels can compute, for checks of the kernels.
+    All,
+}
 
 /// A plan for kernels of whole numbers, with its constants.
 pub(crate) struct WholePlan {
@@ -36,8 +52,8 @@ pub(crate) struct WholePlan {
     pub(crate) constants: Vec<Values>,
 }
 
-/// Returns `plan` with the recipe's kernels for whole numbers in the steps that can have them.
-/// `constants` are those of `plan`. `None` if there is no such step.
+/// Returns `plan` with the recipe's kernels for whole numbers in the steps of `layers`. `constants`
+/// are those of `plan`. `None` if there is no such step.
 ///
 /// # Errors
 /// Returns the mistakes that [`check::check`] finds in the changed plan.
@@ -46,7 +62,7 @@ pub(crate) fn whole(
     recipe: &PlanRecipe,
     library: &Library,
     plan: &Plan,
-    constants: &[Values],
+    (constants, layers): (&[Values], Layers),
 ) -> Result<Option<WholePlan>, String> {
     let named = recipe.kernels.iter().filter_map(|n| library.kernel(n));
     let kernels: Vec<&Kernel> = named.map(|(_, k)| k).filter(|k| k.whole()).collect();
@@ -72,7 +88,7 @@ pub(crate) fn whole(
             None => (plan.batch, plan.granule),
         };
         if let Some(layer) = change.layer(step) {
-            if let Some(kernel) = best(&kernels, &layer, records) {
+            if let Some(kernel) = best(&kernels, &layer, layers, records) {
                 *step = change.step(step, kernel, &layer, granule);
                 changed = true;
             }
@@ -158,7 +174,9 @@ impl<'p> Change<'p> {
         let tensor = &graph.tensors[of_weights];
         let (weights, biases) = (array(of_weights), array(of_biases));
         let rows = weights.chunks_exact(tensor.cols.max(1));
-        let starts = rows.zip(&biases).map(|(row, &bias)| start(row, bias, least));
+        let starts = rows
+            .zip(&biases)
+            .map(|(row, &bias)| start(row, bias, least));
         let starts: Vec<i32> = starts.collect::<Option<_>>()?;
         (starts.len() == tensor.rows).then_some(Layer {
             node,
@@ -281,7 +299,9 @@ impl<'p> Change<'p> {
 /// `None` if a number is not whole, a weight is no byte, or a sum may exceed 31 bits.
 fn start(weights: &[f32], bias: f32, least: f32) -> Option<i32> {
     let whole = |x: f32| x as i32 as f32 == x;
-    let bytes = weights.iter().all(|&w| whole(w) && (-128.0..=127.0).contains(&w));
+    let bytes = weights
+        .iter()
+        .all(|&w| whole(w) && (-128.0..=127.0).contains(&w));
     if !bytes || !whole(bias) {
         return None;
     }
@@ -301,19 +321,25 @@ fn in_fours(step: &Step, geometry: &Geometry) -> bool {
     all.chain(sizes).all(|n| n % 4 == 0)
 }
 
-/// Returns the kernel whose work-groups have the least to do for a layer of `records` records. All
-/// kernels read and write records one after the other.
-fn best<'k>(kernels: &[&'k Kernel], layer: &Layer<'_>, records: usize) -> Option<&'k Kernel> {
+/// Returns the kernel whose work-groups have the least to do for a layer of `records` records.
+/// `None` if the layer is not among `layers`.
+fn best<'k>(
+    kernels: &[&'k Kernel],
+    layer: &Layer<'_>,
+    layers: Layers,
+    records: usize,
+) -> Option<&'k Kernel> {
     let shape = layer.geometry.output.1;
     let columns = records * shape.h * shape.w;
+    let tiles = |(rows, cols)| layer.outputs.div_ceil(rows) * columns.div_ceil(cols);
     let work = |k: &&&Kernel| {
-        let (rows, cols) = k.restrictions.tile.unwrap_or((1, 1));
-        let groups = layer.outputs.div_ceil(rows) * columns.div_ceil(cols);
-        rows * cols * groups.div_ceil(k.restrictions.split.max(1))
+        let tile @ (rows, cols) = k.restrictions.tile.unwrap_or((1, 1));
+        rows * cols * tiles(tile).div_ceil(k.restrictions.split.max(1))
     };
-    let fits = |k: &&&Kernel| {
-        layer.outputs >= LEAST_OUTPUTS && layer.inputs >= k.restrictions.least_l
-    };
+    let pays = layer.inputs >= LEAST_TERMS || tiles((16, 32)) >= LEAST_TILES;
+    let faster = pays && layer.outputs >= LEAST_OUTPUTS;
+    let fits =
+        |k: &&&Kernel| layers == Layers::All || faster && layer.inputs >= k.restrictions.least_l;
     kernels.iter().filter(fits).min_by_key(work).copied()
 }
 
@@ -362,7 +388,9 @@ fn ranges(graph: &Graph) -> Vec<Option<RangeInclusive<f32>>> {
             Op::Activation(Activation::Clip { low, high }) => {
                 let limits = [low.get(), high.get()];
                 let whole = limits.iter().all(|&x| x.is_infinite() || x.fract() == 0.0);
-                of(0).filter(|_| whole).map(|r| limited(&r, limits[0], limits[1]))
+                of(0)
+                    .filter(|_| whole)
+                    .map(|r| limited(&r, limits[0], limits[1]))
             }
             Op::Activation(Activation::None)
             | Op::Reshape(_)

@@ -14,6 +14,7 @@ use crate::ir::values;
 use crate::lab::reference;
 use crate::ops::edges::{self, EdgeGraph};
 use crate::planner::bind::touched;
+use crate::planner::whole::Layers;
 use crate::registry::{Kernel as Entry, Operation};
 use std::borrow::Cow;
 
@@ -352,7 +353,8 @@ impl<'a> GraphCase<'a> {
             Err(e) if e.contains("the plan has none") => return Ok(None),
             Err(e) => return Err(Trouble::Wrong(format!("{e} ({what})"))),
         };
-        let whole = model.whole(library()).map_err(Trouble::Wrong)?;
+        let whole = model.whole(library(), Layers::All);
+        let whole = whole.map_err(Trouble::Wrong)?;
         let model = whole.unwrap_or(model);
         let runs = model.plan.steps.iter().any(|s| s.kernel == entry.codename);
         Ok(runs.then_some(GraphCase {
