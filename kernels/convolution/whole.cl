@@ -27,6 +27,29 @@
 #define STAGED (MOVED + KQ * LINE / 4)
 #define SUMS (SLICES > 1 ? GROUP * 4 * RF : 0)
 
+// Loads weights and values of the fours from `from` on into registers.
+#define FETCH(from) \
+    _Pragma("unroll") for (uint i = 0; i < MOVES; ++i) { \
+        const uint at = id + i * GROUP; \
+        next[i] = at < MOVED && (from) + at / ROWS < all ? pa[(from) * ROWS + at] : (uint4)(0); \
+    } \
+    while (channel >= turns) { \
+        channel -= turns; \
+        if (++kx == WINDOW_WIDTH) \
+            kx = 0, ++ky; \
+    } \
+    _Pragma("unroll") for (uint p = 0; p < LOADS; ++p) { \
+        const uint line = top[p] + ky * DILATION_Y, pixel = left[p] + kx * DILATION_X; \
+        inside[p] = line < IN_HEIGHT && pixel < IN_WIDTH && (from) + mine < all; \
+        if (inside[p]) \
+            values[p] = vload4(channel, record[p] + line * IN_LINE + pixel * IN_PIXEL); \
+    } \
+    channel += KQ;
+// Adds the products of the values `v` of column t and the weights of four outputs.
+#define PRODUCTS(t, v) \
+    sums[t][i] = (int4)(DOT(v, weights.x, sums[t][i].x), DOT(v, weights.y, sums[t][i].y), \
+                        DOT(v, weights.z, sums[t][i].z), DOT(v, weights.w, sums[t][i].w))
+
 __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 kernel void convolution_whole(uint l, uint w, uint h, float2 params, float value, uint16 geometry,
                               global const uint4 *restrict a,
@@ -71,24 +94,6 @@ kernel void convolution_whole(uint l, uint w, uint h, float2 params, float value
     float4 values[LOADS];
     uint inside[LOADS];
     uint4 next[MOVES];
-// Loads weights and values of the fours from `from` on into registers.
-#define FETCH(from) \
-    _Pragma("unroll") for (uint i = 0; i < MOVES; ++i) { \
-        const uint at = id + i * GROUP; \
-        next[i] = at < MOVED && (from) + at / ROWS < all ? pa[(from) * ROWS + at] : (uint4)(0); \
-    } \
-    while (channel >= turns) { \
-        channel -= turns; \
-        if (++kx == WINDOW_WIDTH) \
-            kx = 0, ++ky; \
-    } \
-    _Pragma("unroll") for (uint p = 0; p < LOADS; ++p) { \
-        const uint line = top[p] + ky * DILATION_Y, pixel = left[p] + kx * DILATION_X; \
-        inside[p] = line < IN_HEIGHT && pixel < IN_WIDTH && (from) + mine < all; \
-        if (inside[p]) \
-            values[p] = vload4(channel, record[p] + line * IN_LINE + pixel * IN_PIXEL); \
-    } \
-    channel += KQ;
 
     int4 sums[4][RF];
 #pragma unroll
@@ -117,9 +122,6 @@ kernel void convolution_whole(uint l, uint w, uint h, float2 params, float value
 #pragma unroll
             for (uint i = 0; i < RF; ++i) {
                 const uint4 weights = staged[four * ROWS + some + i];
-#define PRODUCTS(t, v) \
-    sums[t][i] = (int4)(DOT(v, weights.x, sums[t][i].x), DOT(v, weights.y, sums[t][i].y), \
-                        DOT(v, weights.z, sums[t][i].z), DOT(v, weights.w, sums[t][i].w))
                 PRODUCTS(0, v.x);
                 PRODUCTS(1, v.y);
                 PRODUCTS(2, v.z);

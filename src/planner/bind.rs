@@ -99,7 +99,8 @@ pub(crate) struct Call<'k> {
     pub(crate) factors: (f32, f32),
     /// The two parameters of the activation; 0 for a parameter that it does not have.
     pub(crate) params: [f32; 2],
-    /// The constant that a gather kernel writes into result rows without a source row.
+    /// The constant that a gather kernel writes into result rows without a source row. For a kernel
+    /// of whole numbers, the number that its operand is counted from.
     pub(crate) value: f32,
     /// A part of a batch is rounded up to a multiple of this number of records. Each multiple adds
     /// work-items.

@@ -92,9 +92,8 @@ impl Check<'_> {
         } else {
             step
         };
-        // Whole numbers have no scales.
-        let bytes = reads(weighted, |c| c.precision == Precision::I8) && !kernel.whole();
-        if bytes != reads(step, |c| c.scales.is_some()) {
+        let bytes = reads(weighted, |c| c.precision == Precision::I8);
+        if bytes != reads(step, |c| c.scales.is_some()) && !kernel.whole() {
             self.say(step, "bytes without scales");
         }
         let (rescales, compiled) = (reads(step, |c| c.rescale.is_some()), step.options.rescales);

@@ -258,8 +258,9 @@ impl Kernel {
         self.source.is_some() && (moves || self.operation == Operation::Repack || self.of_few())
     }
 
-    /// Returns true if the kernel multiplies whole numbers as bytes. The planner does not choose
-    /// such a kernel. `planner::whole` puts it into the plans of networks of integers.
+    /// Returns true if the kernel multiplies whole numbers as bytes. Its weights are bytes without
+    /// scales. The planner does not choose such a kernel. `planner::whole` puts it into the plans of
+    /// networks of integers.
     pub(crate) fn whole(&self) -> bool {
         self.define("WHOLE").is_some()
     }

@@ -23,8 +23,8 @@ type Arrays = Vec<Vec<f32>>;
 /// The channels that [`layer`] reads.
 const CHANNELS: usize = 192;
 
-/// Returns a network of a 1 × 1 convolution from [`CHANNELS`] to 64 channels, whose operand has whole numbers
-/// from `low` to `high`.
+/// Returns a network of a 1 × 1 convolution from [`CHANNELS`] to 64 channels, whose operand has
+/// whole numbers from `low` to `high`.
 fn layer(low: f32, high: f32) -> (Network, Arrays) {
     let mut graph = Graph::new(Shape {
         c: CHANNELS,
