@@ -259,8 +259,8 @@ impl Kernel {
     }
 
     /// Returns true if the kernel multiplies whole numbers as bytes. Its weights are bytes without
-    /// scales. The planner does not choose such a kernel. `planner::whole` puts it into the plans of
-    /// networks of integers.
+    /// scales. The planner does not choose such a kernel. `planner::whole` puts it into the plans
+    /// of networks of integers.
     pub(crate) fn whole(&self) -> bool {
         self.define("WHOLE").is_some()
     }
