@@ -392,7 +392,9 @@ fn check_precision(
     }
     let reads = |p: &&PlanRecipe| {
         let kernels = p.kernels.iter().filter_map(|k| library.kernel(k));
+        // Kernels for whole numbers get bytes of any weights.
         kernels
+            .filter(|(_, kernel)| !kernel.whole())
             .map(|(_, kernel)| &kernel.restrictions)
             .all(|r| r.a.is_none() || r.weights(stored) == stored)
     };

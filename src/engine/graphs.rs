@@ -13,8 +13,9 @@ use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform
 use crate::ir::op::{Activation, Arithmetic, Axis, Border, Math, Op, Pool, Window};
 use crate::ir::values;
 use crate::observe::profile::Phases;
-use crate::ops::edges::{EdgeGraph, random, single};
+use crate::ops::edges::{EdgeGraph, random, single, whole};
 use crate::ops::random::Random;
+use crate::planner::whole::Layers;
 use crate::registry::EngineKind;
 
 fn network(b: EdgeGraph, kind: Kind, order: InputOrder) -> Case {
@@ -144,6 +145,8 @@ impl Case {
                 Some(20),
             );
             let model = model.unwrap_or_else(|e| panic!("{what}: {e}"));
+            let whole = model.whole(library(), Layers::All);
+            let model = whole.unwrap().unwrap_or(model);
             let wanted = Wanted {
                 scores: true,
                 classes: true,
@@ -189,6 +192,14 @@ fn single_nodes(plans: &[&str]) {
 #[test]
 fn single_nodes_are_right_on_opencl() {
     single_nodes(&["mali-midgard"]);
+}
+
+/// Some of the layers of whole numbers, with the kernels that multiply bytes.
+#[test]
+fn whole_numbers_are_right_on_opencl() {
+    for (name, builder) in whole().into_iter().skip(3).step_by(3) {
+        network(builder, Kind::Values, InputOrder::Chw).on_opencl(name, &["nvidia"]);
+    }
 }
 
 #[test]
