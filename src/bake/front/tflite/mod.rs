@@ -707,7 +707,7 @@ fn notes_of_integers(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mu
         place.file,
         format_args!(
             "8-bit integers are computed as integers, with the results of LiteRT{more}; {}=float \
-             computes the real numbers that they stand for, which is faster on OpenCL devices",
+             computes the real numbers that they stand for, which may be faster on OpenCL devices",
             place.arithmetic_by
         ),
     );
