@@ -834,7 +834,8 @@ impl TeamState {
 /// Returns the index of the largest value, or the lowest such index if several values are equal.
 /// Returns [`NAN_CLASS`] if any value is NaN or infinite.
 pub(super) fn argmax(values: &[f32]) -> u32 {
-    const LANES: usize = 8;
+    // So many that no sum or maximum waits for the one before.
+    const LANES: usize = 32;
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     // The product of 0 and a value is NaN if the value is NaN or infinite.
     let (mut best, mut lost) = ([f32::NEG_INFINITY; LANES], [0.0f32; LANES]);
@@ -855,6 +856,12 @@ pub(super) fn argmax(values: &[f32]) -> u32 {
         .chain(rest)
         .copied()
         .fold(f32::NEG_INFINITY, larger);
-    let first = values.iter().position(|&v| v == best);
+    // Whole chunks are compared, because a compiler has no vectors for a search.
+    let has = |chunk: &[f32]| chunk.iter().fold(false, |found, &v| found | (v == best));
+    let mut chunks = values.chunks(LANES).enumerate().filter(|(_, c)| has(c));
+    let first = chunks.next().and_then(|(n, chunk)| {
+        let place = chunk.iter().position(|&v| v == best)?;
+        Some(n * LANES + place)
+    });
     first.map_or(NAN_CLASS, |i| i as u32)
 }
