@@ -33,7 +33,7 @@ fn sections(program: &[u8]) -> (usize, Vec<(String, usize, usize)>) {
 fn it_is_printed_as_text() {
     let page = run(DIGITS, &["--info=block"], "");
     let lines = page.lines();
-    assert!(lines[0].starts_with("block version 16, "), "{}", lines[0]);
+    assert!(lines[0].starts_with("block version 17, "), "{}", lines[0]);
     for start in [
         "network \"digits\"",
         "value 0 ",
