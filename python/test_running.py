@@ -8,6 +8,7 @@ is found on the PATH (else beside target/debug/mortonnet, where tests/run builds
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -233,6 +234,21 @@ class Baked(unittest.TestCase):
                 self.assertEqual(mortonnet.run(path, data[0], device="host"), expected[0])
                 indices = mortonnet.run(path, data, "class", device="host")
                 np.testing.assert_array_equal(model.classes_[indices], expected)
+
+    def test_bytes_are_the_integers_of_a_model(self):
+        for model in ["cnn_uint8_ends", "cnn_int8_ends"]:
+            path = mortonnet.bake(ROOT / f"tests/tflite/{model}.tflite", self.folder / model)
+            with mortonnet.Program(path, "scores", device="host") as program:
+                records = np.random.default_rng(1).integers(0, 256, (20, program.inputs), np.uint8)
+                command = [path, "-d", "host", "-f", "u8", "-o", "scores"]
+                said = subprocess.run(command, input=records.tobytes(), capture_output=True)
+                expected = [line.split(b",") for line in said.stdout.split()]
+                expected = np.array(expected, np.float32)
+                np.testing.assert_array_equal(program(records), expected)
+                signed = (records ^ 0x80).view(np.int8)
+                np.testing.assert_array_equal(program(signed), expected)
+                plain = program(records.astype(np.float32))
+                self.assertFalse(np.array_equal(plain, expected), model)
 
     def test_a_quantized_network_is_smaller(self):
         from sklearn.datasets import load_digits

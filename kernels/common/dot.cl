@@ -10,8 +10,6 @@ int DOT(uint values, uint weights, int c)
     __asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(r) : "r"(values), "r"(weights), "r"(c));
     return r;
 }
-#elif defined cl_khr_integer_dot_product
-#define DOT(values, weights, c) ((c) + dot_4x8packed_us_int((values), (weights)))
 #else
 int DOT(uint values, uint weights, int c)
 {

@@ -66,6 +66,13 @@ def _typed(labels):
     return np.array(labels, str)
 
 
+def _real(records, type, scale, zero):
+    """The real numbers of bytes that are a model's integers (docs/INPUT.md)."""
+    step = records.astype(float) + (128 if records.dtype == np.int8 else 0)
+    first = (-128 if type == "int8" else 0) - zero
+    return (step + first) * float(np.float32(scale))
+
+
 class Program:
     """A baked program that stays open for several arrays:
 
@@ -110,6 +117,7 @@ class Program:
         self.model, self.inputs, self.outputs, self._kind = (
             info[key] for key in ("model", "inputs", "outputs", "output")
         )
+        self._integers = info.get("input_integers")
         names = info.get("labels")  # Programs of before have no such key.
         self.labels = _typed(names) if names else None
         if output == "label" and self._kind == "multilabel":
@@ -143,7 +151,8 @@ class Program:
         text, an array of str. Scores are (n, outputs) of float32, and so are probabilities, the
         first of two classes included. One record may have any shape, and its answer no axis n. A
         value that is masked, or that is NaN or infinite as float32, is a ValueError, and the
-        program goes on.
+        program goes on. If the model's input is 8-bit integers, values of uint8 and int8 are these
+        integers, as in files. All other values are real numbers.
 
         Raises ProgramError if the program ends.
         """
@@ -157,6 +166,8 @@ class Program:
             raise ValueError(
                 f"expected numbers that float32 can hold, found the type {records.dtype}"
             )
+        if self._integers and records.dtype in (np.uint8, np.int8):
+            records = _real(records, **self._integers)
         single = records.size == self.inputs and (records.ndim == 0 or len(records) != 1)
         if not single and (records.ndim == 0 or records.size != len(records) * self.inputs):
             raise ValueError(

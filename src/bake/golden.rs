@@ -94,7 +94,7 @@ pub(crate) fn read(
     mistakes: &mut Mistakes,
 ) -> Option<GoldenVectors> {
     let o = Object::new(check, place.to_string(), &["inputs", "scores"], mistakes)?;
-    let mut records = |key: &str, cols: usize| {
+    let mut records = |key: &str, cols| {
         if !o.require(key, mistakes) {
             return None;
         }
@@ -102,8 +102,8 @@ pub(crate) fn read(
         matrix::read_records(&path, cols, &o.at(key), files, mistakes)
     };
     let (inputs, scores) = (
-        records("inputs", network.width),
-        records("scores", network.outputs()),
+        records("inputs", (network.width, network.bytes)),
+        records("scores", (network.outputs(), None)),
     );
     let (mut inputs, scores) = (inputs?, scores?);
     if inputs.rows != scores.rows || inputs.rows == 0 {

@@ -3,7 +3,8 @@
 
 use super::json::{self, Object};
 use super::{Mistakes, shown};
-use crate::ir::npy;
+use crate::ir::network::ByteInput;
+use crate::ir::npy::{self, Dtype};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -201,16 +202,18 @@ pub(crate) fn read(
         path: &path.parent().unwrap_or(Path::new("")).join(file),
         rows: Some(rows),
         cols,
+        integers: None,
         asked: &o.at("file"),
     };
     data.read(data_type, files, mistakes)
 }
 
 /// Reads records of `cols` numbers each from a file. The extension of the file is its format (csv,
-/// npy or f32).
+/// npy or f32). If the records are inputs of a model of 8-bit integers, `integers` says which
+/// integers the bytes of an npy file are, as in the program.
 pub(crate) fn read_records(
     path: &Path,
-    cols: usize,
+    (cols, integers): (usize, Option<ByteInput>),
     asked: &str,
     files: &mut Files<'_>,
     mistakes: &mut Mistakes,
@@ -230,6 +233,7 @@ pub(crate) fn read_records(
         path,
         rows: None,
         cols,
+        integers,
         asked,
     };
     data.read(data_type, files, mistakes).ok()
@@ -241,6 +245,8 @@ struct DataFile<'d> {
     /// The number of rows that the matrix must have. `None` allows any number.
     rows: Option<usize>,
     cols: usize,
+    /// What the bytes of an npy file are. `None` for numbers.
+    integers: Option<ByteInput>,
     /// The place in a setting or a JSON that names the file, for messages.
     asked: &'d str,
 }
@@ -403,7 +409,16 @@ impl DataFile<'_> {
                 body.len()
             ));
         }
-        let number = |b: &[u8]| header.decode(b) as f32;
+        let signed = match header.dtype {
+            Dtype::U1 => Some(false),
+            Dtype::I1 => Some(true),
+            _ => None,
+        };
+        let integers = self.integers.zip(signed);
+        let number = |b: &[u8]| {
+            let number = header.decode(b);
+            integers.map_or(number, |(i, signed)| i.real(number, signed)) as f32
+        };
         Ok(body.chunks_exact(size).map(number).collect())
     }
 }

@@ -269,7 +269,12 @@ pub(crate) fn json(request: &Request) -> Result<String, Error> {
             .filter(|&r| r > 0.0)
             .map_or("null".into(), |r| format!("{r:e}")),
         Integers::of(n).layers,
-        n.bytes.map_or("null".into(), |bytes| quoted(bytes.name()))
+        n.bytes.map_or("null".into(), |bytes| format!(
+            "{{\"type\":{},\"scale\":{:e},\"zero\":{}}}",
+            quoted(bytes.name()),
+            bytes.scale,
+            bytes.zero()
+        ))
     ))
 }
 

@@ -542,11 +542,11 @@ pub(crate) fn class(device: &Device) -> Option<&'static DeviceClass> {
 }
 
 /// Returns the model as a device runs it whose instructions sum products of bytes. `None` for other
-/// devices, and for networks without layers of whole numbers. Without such an instruction the
-/// kernels for bytes are slower than those for floats: 5 to 14 times on a CPU under PoCL.
+/// devices than NVIDIA's, where no such instruction was tried, and for networks without layers of
+/// whole numbers. Without such an instruction the kernels for bytes are slower than those for
+/// floats: 5 to 14 times on a CPU under PoCL.
 pub(crate) fn with_bytes(device: &Device, model: &Model) -> Result<Option<Model>, Error> {
-    let nvidia = device.compute_capability.is_some_and(|c| c >= (6, 1));
-    if nvidia || device.offers("cl_khr_integer_dot_product") {
+    if device.compute_capability.is_some_and(|c| c >= (6, 1)) {
         model
             .whole(library(), Layers::Faster)
             .map_err(Error::device)

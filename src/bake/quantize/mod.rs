@@ -178,7 +178,8 @@ pub(super) fn run(
 ) -> Option<Made> {
     let (file, width) = (&request.file, of.network.width);
     let shown = files.shown(file);
-    let records = matrix::read_records(file, width, &request.place, files, mistakes)?;
+    let size = (width, of.network.bytes);
+    let records = matrix::read_records(file, size, &request.place, files, mistakes)?;
     if records.rows < LEAST {
         let found = records.rows;
         mistakes.add(

@@ -169,7 +169,9 @@ pub(super) fn passes(op: Op) -> bool {
         | Op::Slice { .. }
         | Op::Reshape(_)
         | Op::Transpose(_)
-        | Op::Activation(Activation::Relu | Activation::Clip { .. }) => true,
+        | Op::Activation(Activation::Relu) => true,
+        // The limits move in front of paddings with 0, which they would change.
+        Op::Activation(Activation::Clip { low, high }) => low.get() <= 0.0 && high.get() >= 0.0,
         Op::Pad { value, .. } => value.get() == 0.0,
         _ => false,
     }

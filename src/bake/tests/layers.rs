@@ -86,7 +86,7 @@ fn layers_compute_what_pytorch_computes() {
         let mut records = |file: &str, cols| {
             let read = matrix::read_records(
                 &folder.join(file),
-                cols,
+                (cols, None),
                 "",
                 &mut files,
                 &mut Mistakes::default(),

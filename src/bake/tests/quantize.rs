@@ -1,6 +1,8 @@
 //! Tests of quantization by its settings, its messages, and the scores of the baked program.
 
 use super::*;
+use crate::bake::matrix::Files;
+use crate::ir::network::ByteInput;
 
 impl NetworkFolder {
     /// Bakes the network and quantizes it with the calibration records in `file`.
@@ -164,4 +166,36 @@ fn a_residual_network_is_quantized() {
         let before = before.unwrap().op.name();
         assert_eq!(before == "clip", depthwise, "{function}: {before}");
     }
+}
+
+/// The bytes of an npy file are the integers of the model's input, as in the program. Other numbers
+/// are real.
+#[test]
+fn bytes_of_records_are_the_integers_of_the_input() {
+    let f = NetworkFolder::new();
+    let int8 = ByteInput {
+        signed: true,
+        scale: 0.5,
+        first: -128.0 - -28.0,
+    };
+    let read = |descr: &str, numbers: &[u8], integers| {
+        let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, 2), }}\n");
+        let mut file = b"\x93NUMPY\x01\0".to_vec();
+        file.extend((header.len() as u16).to_le_bytes());
+        file.extend(header.bytes().chain(numbers.iter().copied()));
+        f.put("x.npy", file);
+        let (mut seen, mut mistakes) = (Vec::new(), Mistakes::default());
+        let mut files = Files {
+            root: &f.path,
+            read: &mut seen,
+        };
+        let path = f.path.join("x.npy");
+        matrix::read_records(&path, (2, integers), "", &mut files, &mut mistakes)
+            .unwrap()
+            .data
+    };
+    assert_eq!(read("|u1", &[0, 110], Some(int8)), [-50.0, 5.0]);
+    assert_eq!(read("|i1", &[0x80, 0xee], Some(int8)), [-50.0, 5.0]);
+    assert_eq!(read("<i2", &[3, 0, 4, 0], Some(int8)), [3.0, 4.0]);
+    assert_eq!(read("|u1", &[0, 110], None), [0.0, 110.0]);
 }
