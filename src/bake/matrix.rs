@@ -245,7 +245,7 @@ struct DataFile<'d> {
     /// The number of rows that the matrix must have. `None` allows any number.
     rows: Option<usize>,
     cols: usize,
-    /// What the bytes of an npy file are. `None` for numbers.
+    /// The integers that the bytes of an npy file are. `None` if the bytes are numbers.
     integers: Option<ByteInput>,
     /// The place in a setting or a JSON that names the file, for messages.
     asked: &'d str,

@@ -10,6 +10,7 @@ use crate::ir::graph::{Node, Value};
 use crate::ir::network::{Activation, Kind, Network, Transform, named};
 use crate::ir::op::{Op, Operation};
 use crate::ir::plan::{Arg, Buffer, BufferRole, EngineKind, Extent, Plan, Step};
+use crate::ir::whole_numbers::ranges;
 use crate::observe::profile::Phases;
 use crate::observe::report::quoted;
 use crate::planner::fit::{Fit, Memory};
@@ -113,9 +114,9 @@ struct Integers {
 impl Integers {
     fn of(network: &Network) -> Integers {
         let graph = &network.graph;
-        let whole = graph.whole();
+        let whole = ranges(graph);
         let layers = |n: &&Node| matches!(n.op, Op::Affine | Op::Convolution { .. });
-        let on_integers = |n: &&Node| whole[n.inputs[0]];
+        let on_integers = |n: &&Node| whole[n.inputs[0]].is_some();
         let sum = |n: &&Node| matches!(n.op, Op::Combine(arithmetic) if arithmetic.rounds());
         Integers {
             layers: graph

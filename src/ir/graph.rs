@@ -2,7 +2,7 @@
 //! other values and from constant arrays such as weights. The module `ops` defines what each
 //! operation computes.
 
-use super::op::{Activation, Float, Op};
+use super::op::Op;
 use super::view::RowMap;
 use std::borrow::Cow;
 
@@ -183,25 +183,6 @@ impl Graph {
             outputs: vec![0].into(),
             ..Graph::default()
         }
-    }
-
-    /// Returns, for each value, true if all its elements are whole numbers. An operation has
-    /// rounded them, or moved rounded ones, padded or clipped with whole numbers.
-    pub(crate) fn whole(&self) -> Vec<bool> {
-        let mut whole = vec![false; self.values.len()];
-        for node in self.nodes.iter() {
-            let all = node.inputs.iter().all(|&v| whole[v]);
-            let added: &[Float] = match &node.op {
-                Op::Pad { value, .. } => &[*value],
-                Op::Activation(Activation::Clip { low, high }) => &[*low, *high],
-                _ => &[],
-            };
-            let added = added
-                .iter()
-                .all(|x| x.get().fract() == 0.0 || x.get().is_infinite());
-            whole[node.output] = node.op.rounds() || (node.op.moves() && all && added);
-        }
-        whole
     }
 
     /// Returns the index of the node that computes `value`. `None` for an input of the network.

@@ -15,4 +15,5 @@ pub(crate) mod scale;
 pub(crate) mod taps;
 pub(crate) mod values;
 pub(crate) mod view;
+pub(crate) mod whole_numbers;
 pub(crate) mod wire;

@@ -6,15 +6,16 @@
 
 use super::bind::{Call, Sizes, bind};
 use super::check;
-use crate::ir::graph::{Graph, Node};
+use crate::ir::graph::Node;
 use crate::ir::layout::Layout;
 use crate::ir::network::{Network, Precision};
-use crate::ir::op::{Activation, Arithmetic, Math, Op, Pool};
+use crate::ir::op::Op;
 use crate::ir::options::StepOptions;
 use crate::ir::plan::{Arg, Constant, Plan, Step};
 use crate::ir::scale::BESIDE;
 use crate::ir::values::{self, Values};
 use crate::ir::view::{Geometry, Image};
+use crate::ir::whole_numbers::ranges;
 use crate::registry::{Holds, Kernel, Library, Operation, PlanRecipe};
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -40,9 +41,9 @@ const STEPS: f32 = 255.0;
 /// The layers of whole numbers that get kernels for them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layers {
-    /// Those that are faster than with floats.
+    /// The layers that are faster than with floats.
     Faster,
-    /// All that the kernels can compute, for checks of the kernels.
+    /// All layers that the kernels can compute, for checks of the kernels.
     All,
 }
 
@@ -369,53 +370,4 @@ fn used(
         }
     }
     kept
-}
-
-/// Returns, for each value of a graph, the range of its elements if all of them are whole numbers.
-/// Other elements are NaN or infinite. The range may have no end. `None` for other values.
-fn ranges(graph: &Graph) -> Vec<Option<RangeInclusive<f32>>> {
-    let mut ranges: Vec<Option<RangeInclusive<f32>>> = vec![None; graph.values.len()];
-    for node in graph.nodes.iter() {
-        let of = |i: usize| ranges[node.inputs[i]].clone();
-        let join = |a: RangeInclusive<f32>, b: RangeInclusive<f32>| {
-            a.start().min(*b.start())..=a.end().max(*b.end())
-        };
-        let any = f32::NEG_INFINITY..=f32::INFINITY;
-        ranges[node.output] = match node.op {
-            Op::Activation(Activation::Math(Math::Round))
-            | Op::Combine(Arithmetic::RoundedSum { .. }) => Some(any),
-            Op::Activation(Activation::Relu) => of(0).map(|r| limited(&r, 0.0, f32::INFINITY)),
-            Op::Activation(Activation::Clip { low, high }) => {
-                let limits = [low.get(), high.get()];
-                let whole = limits.iter().all(|&x| x.is_infinite() || x.fract() == 0.0);
-                of(0)
-                    .filter(|_| whole)
-                    .map(|r| limited(&r, limits[0], limits[1]))
-            }
-            Op::Activation(Activation::None)
-            | Op::Reshape(_)
-            | Op::Transpose(_)
-            | Op::Slice { .. }
-            | Op::Pool {
-                kind: Pool::Max, ..
-            } => of(0),
-            Op::Concat(_) => {
-                let all: Option<Vec<_>> = (0..node.inputs.len()).map(of).collect();
-                all.and_then(|all| all.into_iter().reduce(join))
-            }
-            Op::Pad { value, .. } => {
-                let value = value.get();
-                let whole = of(0).filter(|_| value.fract() == 0.0);
-                whole.map(|r| join(r, value..=value))
-            }
-            _ => None,
-        };
-    }
-    ranges
-}
-
-/// Returns the range of the numbers of `range` that are limited to `low` and then to `high`.
-fn limited(range: &RangeInclusive<f32>, low: f32, high: f32) -> RangeInclusive<f32> {
-    let limit = |x: f32| x.max(low).min(high);
-    limit(*range.start())..=limit(*range.end())
 }

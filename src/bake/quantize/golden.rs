@@ -4,6 +4,7 @@ use crate::bake::golden::{self, GoldenVectors};
 use crate::ir::graph::Tensors;
 use crate::ir::network::Network;
 use crate::ir::op::{Activation, Math, Op};
+use crate::ir::whole_numbers::ranges;
 
 /// The largest error that f32 may cause in a number that is then rounded to a whole number. It is a
 /// share of the largest such number of the value, and eight times the error of one operation.
@@ -30,30 +31,42 @@ pub(super) fn of_records(
         golden.given = true;
     }
     let exact = exact(network);
-    let distant = |inputs: &[f32]| -> Vec<(f64, Vec<f32>)> {
-        let inputs = inputs.chunks_exact(width);
-        let all = inputs.map(|x| (distance(network, tensors, &exact, x), x.to_vec()));
-        all.collect()
+    let measured = |inputs: &[f32]| -> Vec<Vector> {
+        let vector = |record: &[f32]| Vector {
+            distance: distance(network, tensors, &exact, record),
+            record: record.to_vec(),
+        };
+        inputs.chunks_exact(width).map(vector).collect()
     };
-    let sure = |found: &[(f64, Vec<f32>)]| found.iter().filter(|f| f.0 >= MARGIN).count();
-    let mut found = distant(&golden.inputs);
-    if sure(&found) < 2 && !given {
-        found = distant(records);
+    let sure = |v: &Vector| v.distance >= MARGIN;
+    let enough = |vectors: &[Vector]| vectors.iter().filter(|v| sure(v)).count() >= 2;
+    let mut vectors = measured(&golden.inputs);
+    if !enough(&vectors) && !given {
+        vectors = measured(records);
     }
-    match sure(&found) {
-        0 | 1 => found.sort_by(|a, b| b.0.total_cmp(&a.0)),
-        _ => found.retain(|f| f.0 >= MARGIN),
+    if enough(&vectors) {
+        vectors.retain(sure);
+        vectors.truncate(most);
+    } else {
+        vectors.sort_by(|a, b| b.distance.total_cmp(&a.distance));
+        vectors.truncate(2);
     }
-    found.truncate(if sure(&found) < 2 { 2 } else { most });
-    golden.inputs = found.into_iter().flat_map(|(_, record)| record).collect();
+    golden.inputs = vectors.into_iter().flat_map(|v| v.record).collect();
     golden.count = golden.inputs.len() / width;
     golden.scores = golden::scores_of(network, tensors, &golden.inputs);
+}
+
+/// A record that may become a golden vector.
+struct Vector {
+    /// The least distance of its numbers from a tie, as [`distance`] gives it.
+    distance: f64,
+    record: Vec<f32>,
 }
 
 /// Returns, for each value of the graph, true if all engines compute exactly the same floats.
 fn exact(network: &Network) -> Vec<bool> {
     let graph = &network.graph;
-    let whole = graph.whole();
+    let whole: Vec<bool> = ranges(graph).iter().map(Option::is_some).collect();
     let mut exact = vec![false; graph.values.len()];
     exact[graph.inputs[0]] = true;
     for node in graph.nodes.iter() {

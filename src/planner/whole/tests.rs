@@ -1,12 +1,12 @@
 //! Tests that only layers of whole numbers get kernels for bytes.
 
-use super::{Layers, limited, ranges, start};
+use super::{Layers, start};
 use crate::baked::{library, network};
 use crate::engine::model::Model;
 use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Network, Precision};
-use crate::ir::op::{Activation, Arithmetic, Axis, Float, Math, Op, Padding, Pool, Window};
+use crate::ir::op::{Activation, Float, Math, Op, Window};
 use crate::ir::plan::{Arg, Plan};
 use crate::ir::values::Values;
 
@@ -168,64 +168,4 @@ fn sums_begin_with_what_the_least_value_adds() {
     assert_eq!(start(&vec![127.0; 35_000], 0.0, 0.0), Some(0));
     assert_eq!(start(&[127.5], 0.0, 0.0), None);
     assert_eq!(start(&[1.0], 2147483648.0, 0.0), None);
-}
-
-#[test]
-fn ranges_follow_the_operations() {
-    let mut graph = Graph::new(Shape { c: 4, h: 4, w: 4 });
-    let mut push = |op, inputs: &[usize]| graph.push("node", op, inputs, &[]).unwrap();
-    let rounded = push(ROUND, &[0]);
-    let bytes = push(clip(-128.0, 127.0), &[rounded]);
-    let window = Window::of((2, 2));
-    let most = push(
-        Op::Pool {
-            kind: Pool::Max,
-            window,
-        },
-        &[bytes],
-    );
-    let mean = push(
-        Op::Pool {
-            kind: Pool::Mean,
-            window,
-        },
-        &[bytes],
-    );
-    let positive = push(Op::Activation(Activation::Relu), &[most]);
-    let joined = push(Op::Concat(Axis::C), &[most, positive]);
-    let pad = |value| Op::Pad {
-        padding: Padding {
-            before: [0, 1, 1],
-            behind: [0, 1, 1],
-        },
-        value: Float::new(value),
-    };
-    let padded = push(pad(200.0), &[joined]);
-    let halves = push(pad(0.5), &[joined]);
-    let [a, b] = [0.5, 0.25].map(Float::new);
-    let sum = push(
-        Op::Combine(Arithmetic::RoundedSum { a, b }),
-        &[bytes, bytes],
-    );
-    let plain = push(Op::Combine(Arithmetic::Add), &[bytes, bytes]);
-    let limits = push(clip(0.0, 6.0), &[sum]);
-    let ranges = ranges(&graph);
-    let all = f32::NEG_INFINITY..=f32::INFINITY;
-    for (value, expected) in [
-        (0, None),
-        (rounded, Some(all.clone())),
-        (bytes, Some(-128.0..=127.0)),
-        (most, Some(-128.0..=127.0)),
-        (mean, None),
-        (positive, Some(0.0..=127.0)),
-        (joined, Some(-128.0..=127.0)),
-        (padded, Some(-128.0..=200.0)),
-        (halves, None),
-        (sum, Some(all)),
-        (plain, None),
-        (limits, Some(0.0..=6.0)),
-    ] {
-        assert_eq!(ranges[value], expected, "value {value}");
-    }
-    assert_eq!(limited(&(-5.0..=-2.0), 0.0, 6.0), 0.0..=0.0);
 }

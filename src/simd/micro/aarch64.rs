@@ -199,19 +199,8 @@ impl Dot for Products {
                 (sums[i], sums[k]) = (Products(a, b), Products(c, d));
             });
             if N % 2 == 1 {
-                let ([v, w], Products(mut a, mut b)) = (weights[N - 1], sums[N - 1]);
-                asm!(
-                    "smull {p:v}.8h, {v:v}.8b, {x:v}.8b",
-                    "smull2 {q:v}.8h, {v:v}.16b, {x:v}.16b",
-                    "smlal {p:v}.8h, {w:v}.8b, {y:v}.8b",
-                    "smlal2 {q:v}.8h, {w:v}.16b, {y:v}.16b",
-                    "sadalp {a:v}.4s, {p:v}.8h",
-                    "sadalp {b:v}.4s, {q:v}.8h",
-                    a = inout(vreg) a, b = inout(vreg) b, x = in(vreg) x, y = in(vreg) y,
-                    v = in(vreg) v, w = in(vreg) w, p = out(vreg) _, q = out(vreg) _,
-                    options(pure, nomem, nostack, preserves_flags),
-                );
-                sums[N - 1] = Products(a, b);
+                let [v, w] = weights[N - 1];
+                sums[N - 1] = sums[N - 1].dot(x, v).dot(y, w);
             }
         }
     }

@@ -279,7 +279,7 @@ impl WholeKernels {
     }
 }
 
-/// What an instruction set does for packed windows.
+/// The functions of an instruction set that pack windows and multiply them, tile by tile.
 ///
 /// SAFETY of all functions: the CPU has the instruction set.
 pub(super) trait Tiles {
