@@ -52,6 +52,7 @@ struct Layer {
 struct RowNumbers {
     bias: Vec<f64>,
     scale: Vec<f64>,
+    /// Empty, as are the summands, if no scaling is behind the layer.
     factor: Vec<f64>,
     summand: Vec<f64>,
 }
@@ -59,7 +60,11 @@ struct RowNumbers {
 impl RowNumbers {
     /// Returns the result of a row for its sum of products.
     fn finished(&self, row: usize, sum: f64) -> f64 {
-        (sum * self.scale[row] + self.bias[row]) * self.factor[row] + self.summand[row]
+        let sum = sum * self.scale[row] + self.bias[row];
+        match self.factor.get(row) {
+            Some(&factor) => linear(sum, factor, self.summand[row]),
+            None => sum,
+        }
     }
 }
 
@@ -387,8 +392,8 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// Returns the biases of `rows` rows and the numbers beside them. Without scales and without a
-    /// scaling behind the layer, all scales and factors are 1.
+    /// Returns the biases of `rows` rows and the numbers beside them. Without scales, all scales
+    /// are 1.
     fn beside(&self, call: &Call<'_>, name: &str, rows: usize) -> Result<RowNumbers, String> {
         let Some((_, Arg::Constant(i))) = call.operand(name) else {
             return Err(format!("operand {name} is no constant"));
@@ -411,11 +416,11 @@ impl<'p> Machine<'p> {
             scale: if bytes { part(1)? } else { vec![1.0; rows] },
             factor: match rescales {
                 true => part(columns - 2)?,
-                false => vec![1.0; rows],
+                false => Vec::new(),
             },
             summand: match rescales {
                 true => part(columns - 1)?,
-                false => vec![0.0; rows],
+                false => Vec::new(),
             },
         })
     }
@@ -748,8 +753,8 @@ impl<'p> Machine<'p> {
             rows: RowNumbers {
                 bias,
                 scale,
-                factor: vec![1.0; rows],
-                summand: vec![0.0; rows],
+                factor: Vec::new(),
+                summand: Vec::new(),
             },
         })
     }
@@ -1489,5 +1494,26 @@ fn class(scores: &[f64]) -> f64 {
         argmax(scores).into()
     } else {
         REFUSED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kernels round the product of a sum and its factor to f32. Such a product may lie in the
+    /// middle of two whole numbers where the exact one does not.
+    #[test]
+    fn products_with_a_factor_are_those_of_floats() {
+        let mut rows = RowNumbers {
+            bias: vec![5.0],
+            scale: vec![1.0],
+            factor: vec![f64::from(0.1f32)],
+            summand: vec![0.0],
+        };
+        assert!(85.0 * rows.factor[0] > 8.5);
+        assert_eq!(rows.finished(0, 80.0), 8.5);
+        (rows.factor, rows.summand) = (Vec::new(), Vec::new());
+        assert_eq!(rows.finished(0, 1e-9), 5.000000001);
     }
 }
