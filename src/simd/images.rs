@@ -14,8 +14,8 @@
 use super::buffers::{Operands, Scratch, value_at};
 use super::micro::winograd::{ELEMENTS, Pixels, Steps, Transforms};
 use super::micro::{
-    Affine, Bounds, ChannelWeights, ChannelWindows, Kernels, Line, Rescale, Runs, Subproblem,
-    WholeWindows, WindowOp, activate_each, together,
+    Affine, Bounds, ChannelWeights, ChannelWindows, Kernels, Line, PAIR, Rescale, Runs, Subproblem,
+    WholeWindows, WindowOp, activate_each, takes_pairs, together,
 };
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
@@ -745,20 +745,24 @@ pub(super) unsafe fn windows(
     let ((dilation_y, dilation_x), border) = (window.dilation, window.border);
     let (null, reach) = (std::ptr::null(), (columns - 1) * dilation_x);
     let columns_inside = whole(border.left, from.w, reach, stride_x, to.w);
-    let alike = if operation == WindowOp::Products && kernels.takes_lines {
+    let products = operation == WindowOp::Products;
+    let pairs = products && kernels.pairs && takes_pairs(window, to.w);
+    let alike = if products && kernels.takes_lines {
         lines_alike(geometry, &lines)
     } else {
         0..0
     };
     let mut y = lines.start;
     while y < lines.end {
-        let mut count = 1;
-        if alike.contains(&y) {
+        let (mut count, mut covered) = (1, rows);
+        if pairs && lines.end - y >= PAIR {
+            (count, covered) = (PAIR, rows + stride_y);
+        } else if alike.contains(&y) {
             count = together(alike.end - y, alike.len());
             y = y.min(alike.end - count);
         }
         let top = y * stride_y;
-        let turns = inside(top, border.top, dilation_y, rows, from.h);
+        let turns = inside(top, border.top, dilation_y, covered, from.h);
         let room = (border.top + from.h + border.bottom - top).div_ceil(dilation_y);
         let line = Line {
             operation,

@@ -24,6 +24,7 @@ pub(super) const NEON: Kernels = Kernels {
     activate: kernel::activate::<F32x4>,
     line: image::line::<F32x4>,
     takes_lines: F32x4::REGISTERS,
+    pairs: F32x4::REGISTERS,
     combine: image::combine::<F32x4>,
     scale: image::scale::<F32x4>,
     sum: image::sum::<F32x4>,

@@ -114,6 +114,7 @@ macro_rules! kernels {
                 }
             },
             takes_lines: true,
+            pairs: false,
             // SAFETY: the caller's promise is passed on.
             combine: |arithmetic, a, b, result, count| unsafe {
                 if arithmetic.rounds() {

@@ -3,7 +3,7 @@
 
 use super::Bounds;
 use super::vector::Vector;
-use crate::ir::op::{Arithmetic, Float};
+use crate::ir::op::{Arithmetic, Float, Window};
 use std::ops::Range;
 
 /// The operation on each window of a line. `neon.c` numbers the operations in the same order.
@@ -36,7 +36,8 @@ pub(crate) struct Line {
     pub(crate) width: usize,
     /// The first line of the image that the windows cover.
     pub(crate) top: usize,
-    /// The window rows inside the image.
+    /// The window rows inside the image. For [`PAIR`] lines, the rows that the windows of both lines
+    /// cover together, from the first row of the first line's windows on.
     pub(crate) turns: Range<usize>,
     /// The number of window columns.
     pub(crate) columns: usize,
@@ -50,8 +51,8 @@ pub(crate) struct Line {
     pub(crate) weights: *const f32,
     /// The bias of each channel; null without biases.
     pub(crate) biases: *const f32,
-    /// The number of lines, whose windows must have the same rows inside the image. It is 1, or the
-    /// value of [`together`] for products.
+    /// The number of lines. It is 1, or for products [`PAIR`] or the value of [`together`]. With the
+    /// last, the windows of all lines must have the same rows inside the image.
     pub(crate) lines: usize,
     /// The distance of the windows of two lines, and of two lines of the result, in values.
     pub(crate) next_windows: usize,
@@ -86,6 +87,13 @@ impl Line {
     /// Returns the window columns inside the line, for result column `at`.
     #[inline(always)]
     fn inside(&self, at: usize) -> Range<usize> {
+        self.covered(at, self.columns)
+    }
+
+    /// Returns those of the first `columns` columns from the window of result column `at` on that
+    /// are inside the line.
+    #[inline(always)]
+    fn covered(&self, at: usize, columns: usize) -> Range<usize> {
         let (from, (_, step)) = (at * self.stride, self.dilation);
         let first = if from < self.left {
             (self.left - from).div_ceil(step)
@@ -93,7 +101,7 @@ impl Line {
             0
         };
         let room = (self.left + self.width).saturating_sub(from).div_ceil(step);
-        first..self.columns.min(room)
+        first..columns.min(room)
     }
 
     /// The scalings of the lines, for the kernels of `neon.c`, which do not scale.
@@ -142,6 +150,7 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
     // SAFETY: passed on.
     unsafe {
         match line.operation {
+            WindowOp::Products if V::REGISTERS && line.lines == PAIR => pairs::<V>(line),
             WindowOp::Products => windows::<V, true>(line),
             WindowOp::Max | WindowOp::Mean | WindowOp::PaddedMean => windows::<V, false>(line),
         }
@@ -172,6 +181,23 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
 /// The largest number of pixels that share loaded weights. They are side by side or below each
 /// other, and have the same window elements inside the image.
 pub(super) const TOGETHER: usize = 8;
+
+/// The number of lines that are computed together if [`takes_pairs`] says so.
+pub(crate) const PAIR: usize = 2;
+
+/// Returns true if the kernels in this file can compute two lines of such windows together. A
+/// loaded pixel is then used for all windows that cover it, in both lines. `columns` is the number
+/// of columns of the result.
+pub(crate) fn takes_pairs(window: &Window, columns: usize) -> bool {
+    let Window {
+        size,
+        stride,
+        dilation,
+        ..
+    } = *window;
+    let known = matches!(size, (3, 3) | (5, 5)) && matches!(stride, (1, 1) | (2, 2));
+    known && dilation == (1, 1) && columns >= BLOCK
+}
 
 /// The most elements of a mean that are added up one by one. One sum of 512 × 512 equal elements
 /// would be off by 2.5e-3 of its size, because all roundings go the same way.
@@ -223,6 +249,125 @@ unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
             c += V::LANES;
         }
         at = next;
+    }
+}
+
+/// The number of pixels of each of two lines that are computed together.
+pub(crate) const BLOCK: usize = 4;
+
+/// Stands for the pixels outside the image.
+static ZEROS: [f32; 16] = [0.0; 16];
+
+/// Computes the pixels of two lines, [`BLOCK`] at a time. At the end of the lines it goes back and
+/// computes some twice.
+///
+/// SAFETY: as `line`.
+#[inline(always)]
+unsafe fn pairs<V: Vector>(line: &Line) {
+    for at in (0..line.pixels).step_by(BLOCK) {
+        let at = at.min(line.pixels - BLOCK);
+        let whole = at >= line.whole.start && at + BLOCK <= line.whole.end;
+        for c in (0..line.channels).step_by(V::LANES) {
+            // SAFETY: passed on.
+            unsafe {
+                match whole {
+                    true => pair::<V, false>(line, at, c),
+                    false => pair::<V, true>(line, at, c),
+                }
+            }
+        }
+    }
+}
+
+/// Computes [`BLOCK`] pixels of two lines from `at` on. If windows reach beyond the ends of a line,
+/// `BORDER` is true.
+///
+/// SAFETY: as `line`.
+#[inline(always)]
+unsafe fn pair<V: Vector, const BORDER: bool>(line: &Line, at: usize, c: usize) {
+    const HALF: usize = BLOCK / 2;
+    // SAFETY: passed on.
+    unsafe {
+        match (line.columns, line.stride) {
+            (3, 1) => block::<V, 3, 1, BLOCK, BORDER>(line, at, c),
+            (5, 1) => block::<V, 5, 1, BLOCK, BORDER>(line, at, c),
+            (5, _) => block::<V, 5, 2, BLOCK, BORDER>(line, at, c),
+            _ if V::MANY => block::<V, 3, 2, BLOCK, BORDER>(line, at, c),
+            // The nine columns of four windows do not fit 16 registers beside the sums.
+            _ => {
+                block::<V, 3, 2, HALF, BORDER>(line, at, c);
+                block::<V, 3, 2, HALF, BORDER>(line, at + HALF, c);
+            }
+        }
+    }
+}
+
+/// Computes P pixels of two lines from `at` on, for a vector of channels from `c` on. Windows have
+/// K × K elements and stride S. Each pixel that they cover is loaded once. Without `BORDER` all
+/// columns are inside the image.
+///
+/// SAFETY: as `line`.
+#[inline(always)]
+unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const BORDER: bool>(
+    line: &Line,
+    at: usize,
+    c: usize,
+) {
+    let (pixel, channels) = (line.x_pixel, line.channels);
+    let inside = match BORDER {
+        true => line.covered(at, (P - 1) * S + K),
+        false => 0..usize::MAX,
+    };
+    // With these three multiples, the address of each column is a single operand of a load. The
+    // compiler would compute and store an address for each.
+    let odd = [3 * pixel, 5 * pixel, 7 * pixel];
+    let column = |j: usize| match j {
+        3 | 5 | 7 => odd[j / 2 - 1],
+        6 | 10 => 2 * odd[j / 4 - 1],
+        _ => j * pixel,
+    };
+    let start = (at * S).wrapping_sub(line.left).wrapping_mul(pixel);
+    // SAFETY: the line's promise. Outside the image zeros are loaded, and rows are left out.
+    unsafe {
+        let bias = V::load(line.biases.add(c));
+        let mut sums = [[bias; P]; PAIR];
+        let above = line
+            .top
+            .wrapping_sub(line.turns.start)
+            .wrapping_mul(line.x_line);
+        let first = line
+            .x
+            .wrapping_add(above.wrapping_add(start).wrapping_add(c));
+        let weights = line.weights.add(c);
+        unrolled!(row < 7, {
+            if row < K + S && line.turns.contains(&row) {
+                let x = first.wrapping_add(row * line.x_line);
+                unrolled!(l < PAIR, {
+                    if row >= l * S && row - l * S < K {
+                        unrolled!(k < K, {
+                            let element = (row - l * S) * K + k;
+                            let weight = V::load(weights.add(element * channels));
+                            unrolled!(p < P, {
+                                let j = p * S + k;
+                                let value = match inside.contains(&j) {
+                                    true => x.wrapping_add(column(j)),
+                                    false => ZEROS.as_ptr(),
+                                };
+                                sums[l][p] = sums[l][p].fma(weight, V::load(value));
+                            });
+                        });
+                    }
+                });
+            }
+        });
+        let scaling = scaling(line, c);
+        let to = line.result.add(at * line.result_step + c);
+        unrolled!(l < PAIR, {
+            unrolled!(p < P, {
+                let to = to.wrapping_add(l * line.next_result + p * line.result_step);
+                finish(line, sums[l][p], scaling).store(to);
+            });
+        });
     }
 }
 
@@ -331,37 +476,53 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
             line.elements(at)
         };
         let scale = V::splat(1.0 / elements as f32);
-        let Bounds { least, largest } = line.bounds;
-        let (least, largest) = (V::splat(least), V::splat(largest));
         let sums = if PRODUCTS || max { sums } else { means };
-        let scales = PRODUCTS && !line.factors.is_null();
         unrolled!(i < N, {
             let channel = c + i * V::LANES;
-            let (factor, summand) = match scales {
-                true => {
-                    let (factors, summands) = (line.factors, line.summands);
-                    (
-                        V::load(factors.add(channel)),
-                        V::load(summands.add(channel)),
-                    )
-                }
-                false => (scale, zero),
+            let scaling = if PRODUCTS {
+                scaling(line, channel)
+            } else {
+                None
             };
             unrolled!(p < P, {
-                let mut value = lost[p][i].fma(sums[p][i], scale);
-                let mut whole = value;
-                if scales {
-                    value = summand.fma(value, factor);
-                    whole = if line.rounds { value.round() } else { value };
-                }
+                let value = lost[p][i].fma(sums[p][i], scale);
                 let to = line
                     .result
                     .wrapping_add(at * line.result_step + p * result_apart + channel);
-                // Adding 0 · value turns NaN and infinity into NaN. The clamping alone would hide
-                // them.
-                largest.min(least.max(whole)).fma(value, zero).store(to);
+                finish(line, value, scaling).store(to);
             });
         });
+    }
+}
+
+/// Loads the factors and the summands of a vector of channels from `c` on. `None` if sums are not
+/// scaled.
+///
+/// SAFETY: as `line`.
+#[inline(always)]
+unsafe fn scaling<V: Vector>(line: &Line, c: usize) -> Option<[V; 2]> {
+    if line.factors.is_null() {
+        return None;
+    }
+    // SAFETY: the line's promise.
+    Some(unsafe { [V::load(line.factors.add(c)), V::load(line.summands.add(c))] })
+}
+
+/// Scales and rounds values of a result, if the line has that, and clamps them.
+///
+/// SAFETY: the CPU has V's instruction set.
+#[inline(always)]
+unsafe fn finish<V: Vector>(line: &Line, sum: V, scaling: Option<[V; 2]>) -> V {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (least, largest) = (V::splat(line.bounds.least), V::splat(line.bounds.largest));
+        let (mut value, mut whole) = (sum, sum);
+        if let Some([factor, summand]) = scaling {
+            value = summand.fma(sum, factor);
+            whole = if line.rounds { value.round() } else { value };
+        }
+        // Adding 0 · value turns NaN and infinity into NaN. The clamping alone would hide them.
+        largest.min(least.max(whole)).fma(value, V::splat(0.0))
     }
 }
 

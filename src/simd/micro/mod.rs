@@ -50,7 +50,7 @@ pub(super) use bytes::{
     ByteSum, Bytes, ChannelWeights, ChannelWindows, SumIntegers, scales_to_numbers,
 };
 pub(crate) use image::WindowOp;
-pub(super) use image::{Line, Scaling, SumNumbers, WholeSum, together};
+pub(super) use image::{Line, PAIR, Scaling, SumNumbers, WholeSum, takes_pairs, together};
 #[cfg(feature = "lab")]
 pub(super) use kernel::INDEPENDENT;
 pub(super) use kernel::{Runs, Subproblem};
@@ -143,6 +143,8 @@ pub(super) struct Kernels {
     pub(crate) line: unsafe fn(&Line),
     /// True if `line` computes several lines at a time.
     pub(crate) takes_lines: bool,
+    /// True if `line` computes [`PAIR`](image::PAIR) lines, where [`takes_pairs`] is true.
+    pub(crate) pairs: bool,
     /// Combines two arrays element by element. The arguments are the operation, both operands, the
     /// result and the number of values.
     ///
@@ -249,6 +251,7 @@ const PORTABLE: Kernels = Kernels {
     activate: activate_each,
     line: image::line::<Lanes4>,
     takes_lines: Lanes4::REGISTERS,
+    pairs: Lanes4::REGISTERS,
     combine: image::combine::<Lanes4>,
     scale: image::scale::<Lanes4>,
     sum: image::sum::<Lanes4>,

@@ -13,6 +13,8 @@ pub(super) trait Vector: Copy {
     /// True if the vector is a CPU register, so that several sums can stay in registers side by
     /// side.
     const REGISTERS: bool = true;
+    /// True if the CPU has 32 of these registers, false for 16.
+    const MANY: bool = true;
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn load_halves(from: *const u16) -> Self;

@@ -98,6 +98,7 @@ const AVX2: Kernels = Kernels {
     activate: avx2_activate,
     line: avx2_line,
     takes_lines: F32x8::REGISTERS,
+    pairs: F32x8::REGISTERS,
     combine: avx2_combine,
     scale: avx2_scale,
     sum: avx2_sum,
@@ -151,6 +152,7 @@ macro_rules! vector {
         // SAFETY of the bodies: the trait's promise.
         impl Vector for $name {
             const LANES: usize = $lanes;
+            const MANY: bool = $lanes == 16;
 
             inlined! {
                 fn splat(x: f32) { $name($splat(x)) }
@@ -300,6 +302,7 @@ mod avx512 {
         activate: avx512_activate,
         line: avx512_line,
         takes_lines: F32x16::REGISTERS,
+        pairs: F32x16::REGISTERS,
         combine: avx512_combine,
         // These are AVX2 functions, because many pixels have eight channels, or eight more than a
         // multiple of sixteen.
