@@ -189,25 +189,44 @@ fn weight_bytes(step: &HostStep) -> usize {
     }
 }
 
-/// Returns the bands of the steps of a network. From the first step on, each band takes in as many
-/// steps as the limits allow. A step that fits no neighbour is in no band.
+/// Returns the bands of the steps of a network. A step that fits no neighbour is in no band. Of all
+/// ways to divide the steps into bands, the one is taken whose values between bands have the fewest
+/// bytes, and of several the one with the longest first band.
 pub(super) fn bands(steps: &[HostStep]) -> Vec<Band> {
-    let (mut bands, mut first) = (Vec::new(), 0);
-    while first < steps.len() {
-        let mut found = None;
-        for end in first + 2..=steps.len().min(first + MOST_STEPS) {
-            if !chained(steps, end - 1) {
+    // For the steps from each one on: the bytes, and the end of the first band or step.
+    let mut best = vec![(0, steps.len()); steps.len() + 1];
+    for first in (0..steps.len()).rev() {
+        let whole = |end: usize| match end < steps.len() && chained(steps, end) {
+            true => value_bytes(&steps[end - 1]),
+            false => 0,
+        };
+        let mut end = first + 1;
+        best[first] = (whole(end) + best[end].0, end);
+        while end < steps.len().min(first + MOST_STEPS) && chained(steps, end) {
+            end += 1;
+            if Band::of(steps, first..end).is_none() {
                 break;
             }
-            match Band::of(steps, first..end) {
-                Some(band) => found = Some(band),
-                None => break,
+            let bytes = whole(end) + best[end].0;
+            if bytes <= best[first].0 {
+                best[first] = (bytes, end);
             }
         }
-        first = found.as_ref().map_or(first + 1, |b: &Band| b.steps.end);
-        bands.extend(found);
+    }
+    let (mut bands, mut first) = (Vec::new(), 0);
+    while first < steps.len() {
+        let (_, end) = best[first];
+        if end - first > 1 {
+            bands.extend(Band::of(steps, first..end));
+        }
+        first = end;
     }
     bands
+}
+
+/// The number of bytes of a step's result with its padding. 0 for a step that cannot be in a band.
+fn value_bytes(step: &HostStep) -> usize {
+    result(step).map_or(0, |(image, shape)| image.line * shape.h * step.value_size())
 }
 
 /// Returns true if step `i` can be in a band with the step before. Only step `i` may read the
@@ -221,12 +240,11 @@ fn chained(steps: &[HostStep], i: usize) -> bool {
     let (Some(made), Some(read)) = (result(before), operand(step, before.to)) else {
         return false;
     };
-    let (image, shape) = made;
     result(step).is_some()
         && made == read
         && step.to != before.to
         && steps.iter().filter(|s| s.touches(before.to)).count() == 2
-        && image.line * shape.h * before.value_size() >= limits().least
+        && value_bytes(before) >= limits().least
 }
 
 impl Band {
