@@ -77,8 +77,8 @@ impl<'l> Planner<'l> {
     }
 
     /// Adds a matrix for the value of node `last`, which `kernel` writes. Its pixels are padded to
-    /// the alignment of the kernel and to whole work-groups.
-    fn fresh(&mut self, kernel: &'l Kernel, last: usize) -> usize {
+    /// the alignment of the kernel, to whole work-groups, and to `multiple`.
+    fn fresh(&mut self, kernel: &'l Kernel, last: usize, multiple: usize) -> usize {
         let node = &self.network.graph.nodes[last];
         let r = &kernel.restrictions;
         // Kernels with tiles write nothing outside the image, so they need no padding to
@@ -95,7 +95,7 @@ impl<'l> Planner<'l> {
         self.matrices
             .push(Matrix::new(node.name.to_string(), 0, 1, layout.clone()));
         let matrix = self.matrices.len() - 1;
-        self.pixels(matrix, node.output, aligned.0);
+        self.pixels(matrix, node.output, lcm(aligned.0, multiple));
         self.demand(matrix, 1, aligned.1, layout.as_ref());
         if self.network.graph.outputs.first() == Some(&node.output) {
             self.last_values(matrix);
@@ -153,7 +153,7 @@ impl<'l> Planner<'l> {
                 let Some(kernel) = self.gather(i) else {
                     return true;
                 };
-                let to = self.fresh(kernel, i);
+                let to = self.fresh(kernel, i, 1);
                 let (all, map) = (self.shape(node.output), self.view(node.output).map);
                 let mut first = 0;
                 for (n, &input) in node.inputs.iter().enumerate() {
@@ -171,8 +171,12 @@ impl<'l> Planner<'l> {
                 let Some(kernel) = self.gather(i) else {
                     return true;
                 };
-                let to = self.fresh(kernel, i);
                 let all = self.shape(node.output);
+                let multiple = match (all.h, all.w) == (shape.h, shape.w) {
+                    true => self.rows_of_convolution(node.output),
+                    false => 1,
+                };
+                let to = self.fresh(kernel, i, multiple);
                 let rows = self.view(node.output).map;
                 let Some(rows) = rows.sliced(all, padding.before, shape) else {
                     return true;
@@ -189,6 +193,20 @@ impl<'l> Planner<'l> {
             _ => return false,
         }
         true
+    }
+
+    /// Returns a number that the rows of a padded value's pixels should be a multiple of: as many
+    /// as a convolution of the host writes, unless that doubles the pixels. A sum of the value and
+    /// a convolution's result is then computed in vectors.
+    fn rows_of_convolution(&self, value: usize) -> usize {
+        let convolution = self.kernel(Operation::Convolution);
+        let written = convolution.filter(|k| k.restrictions.needs.host);
+        let written = written.and_then(|k| k.restrictions.r.as_ref());
+        let (align, c) = (written.map_or(1, |r| r.row_align), self.shape(value).c);
+        match c.next_multiple_of(align) < 2 * c {
+            true => align,
+            false => 1,
+        }
     }
 
     fn gather(&mut self, node: usize) -> Option<&'l Kernel> {
@@ -365,7 +383,7 @@ impl<'l> Planner<'l> {
         let (matrix, image) = self.image(value, i)?;
         let input = self.reads(kernel, matrix, last);
         self.family(kernel, input);
-        let output = self.fresh(kernel, last);
+        let output = self.fresh(kernel, last, 1);
         let made = self.view(result).map.as_image(to)?;
         self.placed(
             kernel,
