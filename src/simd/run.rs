@@ -195,9 +195,9 @@ impl TeamState {
             .for_each(|step| check(step, rows, &self.kernels));
     }
 
-    /// Returns the number of records in a tile of a phase that is split by records. It is that of a
-    /// micro-tile. It is smaller if the batch is too small for all threads, or if a record has many
-    /// values between steps.
+    /// Returns the number of records in a tile of a phase that is split by records. It is at most
+    /// that of a micro-tile. It is smaller if the batch is too small for all threads, or if a record
+    /// has many values between steps. All tiles have nearly as many records.
     fn chunk(&self, records: usize) -> usize {
         let most = if self.workspaces.arenas.is_empty() {
             self.kernels.tile_records
@@ -207,7 +207,8 @@ impl TeamState {
         if self.is_few(records) {
             1
         } else {
-            records.div_ceil(self.threads).clamp(1, most)
+            let each = records.div_ceil(self.threads).clamp(1, most);
+            records.div_ceil(records.div_ceil(each).max(1))
         }
     }
 

@@ -67,9 +67,8 @@ const KEPT: usize = 1 << 19;
 /// The bytes of the records' values at a time, if the weights of all rows stay in the cache.
 const PART: usize = KEPT / 4;
 
-/// Computes the products, biases and ReLU of a subproblem. A tile has M records, or H or 1 at the
-/// end of the batch. It has N vectors of rows, or 2 or 1 at the end of the rows. Four vectors are
-/// split 2 + 2, not 3 + 1.
+/// Computes the products, biases and ReLU of a subproblem. A tile has at most M records. It has N
+/// vectors of rows, or 2 or 1 at the end of the rows. Four vectors are split 2 + 2, not 3 + 1.
 ///
 /// If the records do not fit the cache but the weights do, as for the many pixels of an image, the
 /// records are cut into parts. If neither fits, the common dimension is cut into blocks. The result
@@ -78,13 +77,7 @@ const PART: usize = KEPT / 4;
 ///
 /// SAFETY: the subproblem is sound, and the CPU has V's instruction set.
 #[inline(always)]
-pub(super) unsafe fn affine<
-    V: Vector,
-    E: Stored,
-    const M: usize,
-    const H: usize,
-    const N: usize,
->(
+pub(super) unsafe fn affine<V: Vector, E: Stored, const M: usize, const N: usize>(
     sub: &Subproblem<'_, E>,
 ) {
     let inputs = sub.layer.inputs;
@@ -110,10 +103,10 @@ pub(super) unsafe fn affine<
         let mut block = 0..length;
         // SAFETY: the records are some of the subproblem's; passed on.
         unsafe {
-            all_rows::<V, E, M, H, N>(&some, &block);
+            all_rows::<V, E, M, N>(&some, &block);
             while block.end < inputs {
                 block = block.end..inputs.min(block.end + length);
-                all_rows::<V, E, M, H, N>(&some, &block);
+                all_rows::<V, E, M, N>(&some, &block);
             }
         }
         first += part;
@@ -123,7 +116,7 @@ pub(super) unsafe fn affine<
 /// Computes all rows of a subproblem, for all of its records and a block of k.
 ///
 /// SAFETY: as `affine`.
-unsafe fn all_rows<V: Vector, E: Stored, const M: usize, const H: usize, const N: usize>(
+unsafe fn all_rows<V: Vector, E: Stored, const M: usize, const N: usize>(
     sub: &Subproblem<'_, E>,
     block: &Range<usize>,
 ) {
@@ -132,15 +125,15 @@ unsafe fn all_rows<V: Vector, E: Stored, const M: usize, const H: usize, const N
     // SAFETY: the bands are inside the subproblem; passed on.
     unsafe {
         while rest(row) >= N && (N < 3 || rest(row) != N + 1) {
-            band::<V, E, M, H, N>(sub, row, block);
+            band::<V, E, M, N>(sub, row, block);
             row += N * V::LANES;
         }
         while N > 2 && rest(row) >= 2 {
-            band::<V, E, M, H, 2>(sub, row, block);
+            band::<V, E, M, 2>(sub, row, block);
             row += 2 * V::LANES;
         }
         while row < sub.rows.end {
-            band::<V, E, M, H, 1>(sub, row, block);
+            band::<V, E, M, 1>(sub, row, block);
             row += V::LANES;
         }
     }
@@ -152,7 +145,7 @@ unsafe fn all_rows<V: Vector, E: Stored, const M: usize, const H: usize, const N
 ///
 /// SAFETY: as `affine`. The vectors are inside the subproblem.
 #[inline(always)]
-unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: usize>(
+unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
     sub: &Subproblem<'_, E>,
     row: usize,
     block: &Range<usize>,
@@ -189,30 +182,30 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const H: usize, const N: us
             + block.start * layer.panel;
         weights[i] = weights[i].wrapping_add(at);
     });
-    // For a single vector, loads are the bottleneck, so it does not prefetch.
-    let ahead = |n: usize| if N > 1 { ahead(n / M) } else { Ahead::NONE };
-    let mut n = 0;
-    // SAFETY: `tile` writes records n to n + M of the subproblem, with the weights of its rows.
-    unsafe {
-        // A tile of H records is compiled only if H is neither 1 nor M, so that no tile is compiled
-        // twice.
-        let (rest, halves) = (if H < M { H } else { M.min(2) - 1 }, 1 < H && H < M);
-        let place = |n: usize| TilePlace {
+    // All tiles have nearly as many records. A few records in a last tile would take the time of
+    // many, because loads of weights are then the bottleneck.
+    const { assert!(M <= 8) };
+    let tiles = sub.records.div_ceil(M);
+    for i in 0..tiles {
+        let (n, end) = (i * sub.records / tiles, (i + 1) * sub.records / tiles);
+        let place = TilePlace {
             n,
             row,
             block,
             weights,
-            ahead: ahead(n),
+            // For a single vector, loads are the bottleneck, so it does not prefetch.
+            ahead: if N > 1 { ahead(i) } else { Ahead::NONE },
         };
-        while sub.records > n + rest {
-            V::tile::<E, M, N>(sub, &place(n));
-            n += M;
+        macro_rules! tile {
+            ($($count:literal)*) => {
+                // SAFETY: `tile` writes records n to `end` of the subproblem, with the weights of
+                // its rows.
+                $(if $count <= M && end - n == $count {
+                    unsafe { V::tile::<E, $count, N>(sub, &place) }
+                })*
+            };
         }
-        if halves && sub.records > n + 1 {
-            V::tile::<E, H, N>(sub, &place(n));
-        } else if M > 1 && sub.records > n {
-            V::tile::<E, 1, N>(sub, &place(n));
-        }
+        tile!(1 2 3 4 5 6 7 8);
     }
 }
 
@@ -231,7 +224,7 @@ impl Ahead {
 
 /// The position of a tile in a subproblem.
 pub(super) struct TilePlace<'a, E, const N: usize> {
-    /// The first record. Records after the subproblem's last one repeat the last one.
+    /// The first record.
     n: usize,
     row: usize,
     /// The block of k in the common dimension.
@@ -266,7 +259,7 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
         mut weights,
         ahead: Ahead { mut at, step },
     } = place;
-    let record = |m: usize| (n + m).min(sub.records - 1);
+    let record = |m: usize| n + m;
     // SAFETY: each pointer stays inside its array. Each vector has LANES biases and results, and
     // its weights are `panel` apart. Vectors of zero bytes are zeros.
     unsafe {

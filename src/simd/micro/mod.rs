@@ -121,8 +121,8 @@ pub(super) struct Kernels {
     ///
     /// SAFETY: the subproblem is sound, and the CPU has the instruction set.
     pub(crate) affine: unsafe fn(&Subproblem<'_, f32>),
-    /// `affine` for weights stored as halves. `None` if the program cannot have any. It is compiled
-    /// for fewer sizes of micro-tiles, mainly for single records.
+    /// `affine` for weights stored as halves. `None` if the program cannot have any. Its micro-tiles
+    /// are mainly for single records.
     pub(crate) affine_of_halves: Option<unsafe fn(&Subproblem<'_, Half>)>,
     /// `affine` for weights stored as bytes. `None` if the program cannot have any.
     pub(crate) affine_of_bytes: Option<unsafe fn(&Subproblem<'_, Byte>)>,
@@ -244,9 +244,9 @@ const PORTABLE: Kernels = Kernels {
     lanes: Lanes4::LANES,
     tile_records: 2,
     tile_vectors: 1,
-    affine: kernel::affine::<Lanes4, f32, 2, 1, 1>,
-    affine_of_halves: of_halves(kernel::affine::<Lanes4, Half, 1, 1, 1>),
-    affine_of_bytes: of_bytes(kernel::affine::<Lanes4, Byte, 1, 1, 1>),
+    affine: kernel::affine::<Lanes4, f32, 2, 1>,
+    affine_of_halves: of_halves(kernel::affine::<Lanes4, Half, 1, 1>),
+    affine_of_bytes: of_bytes(kernel::affine::<Lanes4, Byte, 1, 1>),
     peak: kernel::peak::<Lanes4>,
     activate: activate_each,
     line: image::line::<Lanes4>,
