@@ -23,12 +23,23 @@ pub(crate) fn number() -> u32 {
 /// Returns the CPU time that all threads of the process have used so far.
 #[cfg(feature = "lab")]
 pub(crate) fn cpu_time() -> Duration {
+    time_of(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Returns the CPU time that the calling thread has used so far.
+#[cfg(feature = "lab")]
+pub(crate) fn own_cpu_time() -> Duration {
+    time_of(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+#[cfg(feature = "lab")]
+fn time_of(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: the call writes a timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 

@@ -21,6 +21,7 @@ pub(super) const NEON: Kernels = Kernels {
     affine_of_halves: of_halves(kernel::affine::<F32x4, Half, 4, 4>),
     affine_of_bytes: of_bytes(kernel::affine::<F32x4, Byte, 4, 4>),
     peak: kernel::peak::<F32x4>,
+    read: kernel::read::<F32x4>,
     activate: kernel::activate::<F32x4>,
     line: image::line::<F32x4>,
     takes_lines: F32x4::REGISTERS,

@@ -53,6 +53,8 @@ macro_rules! kernels {
         unsafe extern "C" {
             #[link_name = concat!("mortonnet_", $prefix, "_peak")]
             fn peak(turns: usize);
+            #[link_name = concat!("mortonnet_", $prefix, "_read")]
+            fn read(values: *const f32, count: usize, turns: usize);
             #[link_name = concat!("mortonnet_", $prefix, "_affine")]
             fn affine(sub: &CSubproblem);
             #[link_name = concat!("mortonnet_", $prefix, "_affine_of_halves")]
@@ -97,6 +99,8 @@ macro_rules! kernels {
             affine_of_bytes: of_bytes(|sub| unsafe { affine_of_bytes(&sub.into()) }),
             // SAFETY: the caller's promise is passed on.
             peak: |turns| unsafe { peak(turns) },
+            // SAFETY: the caller's promise is passed on.
+            read: |values, count, turns| unsafe { read(values, count, turns) },
             // SAFETY: the caller's promise is passed on.
             activate: |activation, values, count| unsafe {
                 if activation.computed_each() {

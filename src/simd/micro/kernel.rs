@@ -399,6 +399,30 @@ pub(super) unsafe fn peak<V: Vector>(turns: usize) {
     }
 }
 
+/// The number of vectors in an iteration of [`read`], enough that no maximum waits for the previous
+/// one.
+pub(crate) const READ_AT_ONCE: usize = 8;
+
+/// Only reads `count` values, `turns` times. `count` is a multiple of [`READ_AT_ONCE`] vectors.
+///
+/// SAFETY: `values` is valid for `count` values, and the CPU has V's instruction set.
+#[inline(always)]
+pub(super) unsafe fn read<V: Vector>(values: *const f32, count: usize, turns: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut largest = [V::splat(0.0); READ_AT_ONCE];
+        for _ in 0..turns {
+            let values = black_box(values);
+            for at in (0..count).step_by(READ_AT_ONCE * V::LANES) {
+                unrolled!(i < READ_AT_ONCE, {
+                    largest[i] = largest[i].max(V::load(values.add(at + i * V::LANES)));
+                });
+            }
+        }
+        black_box(largest);
+    }
+}
+
 /// Applies an activation to `count` values in place, a multiple of the lanes. Activations with
 /// exponentials have an error below 2·10⁻⁷ (GELU: times |x|). NaN stays NaN. Adding 0 · x turns the
 /// infinities of an overflow into NaN.

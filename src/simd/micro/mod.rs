@@ -52,7 +52,7 @@ pub(super) use bytes::{
 pub(crate) use image::WindowOp;
 pub(super) use image::{Line, PAIR, Scaling, SumNumbers, WholeSum, takes_pairs, together};
 #[cfg(feature = "lab")]
-pub(super) use kernel::INDEPENDENT;
+pub(super) use kernel::{INDEPENDENT, READ_AT_ONCE};
 pub(super) use kernel::{Runs, Subproblem};
 pub(super) use vector::{Byte, Half};
 pub(super) use whole::{ROOM, Rescale, WholeKernels, WholeSubproblem, WholeWeights, WholeWindows};
@@ -132,6 +132,12 @@ pub(super) struct Kernels {
     /// SAFETY: the CPU has the instruction set.
     #[cfg_attr(not(feature = "lab"), allow(dead_code))]
     pub(crate) peak: unsafe fn(usize),
+    /// Reads a number of values for a number of iterations, and does nothing else with them.
+    ///
+    /// SAFETY: the values exist, their number is a multiple of [`READ_AT_ONCE`] vectors, and the
+    /// CPU has the instruction set.
+    #[cfg_attr(not(feature = "lab"), allow(dead_code))]
+    pub(crate) read: unsafe fn(*const f32, usize, usize),
     /// Applies an activation to a number of values in place.
     ///
     /// SAFETY: the values exist, their number is a multiple of the lanes, and the CPU has the
@@ -248,6 +254,7 @@ const PORTABLE: Kernels = Kernels {
     affine_of_halves: of_halves(kernel::affine::<Lanes4, Half, 1, 1>),
     affine_of_bytes: of_bytes(kernel::affine::<Lanes4, Byte, 1, 1>),
     peak: kernel::peak::<Lanes4>,
+    read: kernel::read::<Lanes4>,
     activate: activate_each,
     line: image::line::<Lanes4>,
     takes_lines: Lanes4::REGISTERS,

@@ -385,6 +385,26 @@ void NAME(peak)(size_t turns) {
                      : "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q9", "q10", "q11", "q12", "q13", "cc");
 }
 
+// Only reads `count` values, `turns` times. `count` is a multiple of 8 vectors.
+void NAME(read)(const float *values, size_t count, size_t turns) {
+    float32x4_t largest[8];
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        largest[i] = vdupq_n_f32(0);
+    for (size_t turn = 0; turn < turns; turn++) {
+        // The compiler must not know that a turn reads the same values as the last one.
+        __asm__ volatile("" : "+r"(values));
+        for (size_t at = 0; at < count; at += 8 * LANES) {
+            UNROLL
+            for (int i = 0; i < 8; i++)
+                largest[i] = vmaxq_f32(largest[i], vld1q_f32(values + at + i * LANES));
+        }
+    }
+    UNROLL
+    for (int i = 0; i < 8; i++)
+        __asm__ volatile("" : : "w"(largest[i]));
+}
+
 typedef void compute(const struct subproblem *p, const struct place *place);
 
 #define TILE(FUNCTION, M, N, STORED)                                                                                       \

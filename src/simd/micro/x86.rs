@@ -95,6 +95,7 @@ const AVX2: Kernels = Kernels {
     affine_of_halves: of_halves(kernel::affine::<F32x8, Half, 4, 2>),
     affine_of_bytes: of_bytes(kernel::affine::<F32x8, Byte, 2, 4>),
     peak: avx2_peak,
+    read: avx2_read,
     activate: avx2_activate,
     line: avx2_line,
     takes_lines: F32x8::REGISTERS,
@@ -122,6 +123,7 @@ macro_rules! compiled {
 
 compiled! { "avx2,fma":
     avx2_peak = kernel::peak::<F32x8>, (turns: usize);
+    avx2_read = kernel::read::<F32x8>, (values: *const f32, count: usize, turns: usize);
     avx2_activate = kernel::activate::<F32x8>, (f: Activation, values: *mut f32, count: usize);
     avx2_line = image::line::<F32x8>, (line: &Line);
     avx2_combine = image::combine::<F32x8>,
@@ -299,6 +301,7 @@ mod avx512 {
         // each other.
         affine_of_bytes: of_bytes(kernel::affine::<F32x16, Byte, 4, 4>),
         peak: avx512_peak,
+        read: avx512_read,
         activate: avx512_activate,
         line: avx512_line,
         takes_lines: F32x16::REGISTERS,
@@ -317,6 +320,7 @@ mod avx512 {
 
     compiled! { "avx512f,avx2,fma":
         avx512_peak = kernel::peak::<F32x16>, (turns: usize);
+        avx512_read = kernel::read::<F32x16>, (values: *const f32, count: usize, turns: usize);
         avx512_activate = kernel::activate::<F32x16>,
             (f: Activation, values: *mut f32, count: usize);
         avx512_line = image::line::<F32x16>, (line: &Line);
