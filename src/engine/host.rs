@@ -14,6 +14,8 @@ use crate::ir::taps::Taps;
 use crate::observe::profile::StepClock;
 use crate::observe::trace::Track;
 use crate::registry::{Kernel, Operation};
+#[cfg(feature = "lab")]
+use crate::simd::TeamWork;
 use crate::simd::deferred::{Decode, Refusal};
 use crate::simd::{
     Action, BufferRows, Dense, Finish, HostStep, Moves, Place, Team, TeamSizes, Weights, WindowOp,
@@ -125,6 +127,16 @@ impl Engine for HostEngine {
 
     fn forget_times(&mut self) {
         self.team.forget_times();
+    }
+
+    #[cfg(feature = "lab")]
+    fn work(&self) -> Option<TeamWork> {
+        Some(self.team.work())
+    }
+
+    #[cfg(feature = "lab")]
+    fn step_totals(&self) -> Vec<f64> {
+        self.team.step_totals()
     }
 
     fn trace(&mut self, track: Track) -> Result<(), Error> {

@@ -31,6 +31,8 @@ use crate::error::Error;
 use crate::observe::profile::StepClock;
 use crate::observe::report::{Measurements, MemberMeasurements};
 use crate::observe::trace::Track;
+#[cfg(feature = "lab")]
+use crate::simd::TeamWork;
 use crate::simd::deferred::{Decode, Refusal};
 use std::sync::Arc;
 
@@ -244,6 +246,19 @@ pub(crate) trait Engine {
 
     /// Discards the step times measured so far.
     fn forget_times(&mut self) {}
+
+    /// Describes the steps of the host engine. `None` for other engines.
+    #[cfg(feature = "lab")]
+    fn work(&self) -> Option<TeamWork> {
+        None
+    }
+
+    /// Returns the microseconds that each step of the plan took since the times were forgotten, in
+    /// all threads together. Empty if the engine is not the host engine, or measures no times.
+    #[cfg(feature = "lab")]
+    fn step_totals(&self) -> Vec<f64> {
+        Vec::new()
+    }
 
     /// Records the engine's steps and transfers on `track` from now on. Requires an engine that
     /// measures times.

@@ -5,7 +5,8 @@
 //! | `micro`    | the micro-kernels, for each instruction set                              |
 //! | `images`   | steps on images, a record at a time                                      |
 //! | `moves`    | steps that copy or scale rows                                            |
-//! | `peak`     | the rate of multiply-adds of a core, measured                            |
+//! | `peak`     | the rates of multiply-adds and of reading of cores, measured             |
+//! | `work`     | the data that steps move, and their shapes in words                      |
 //! | `dense`    | weights, and products with them                                          |
 //! | `joins`    | concatenations without copies                                            |
 //! | `whole`    | models of 8-bit integers: scalings as part of layers, kernels for them   |
@@ -43,6 +44,8 @@ mod team;
 #[cfg(test)]
 mod tests;
 mod whole;
+#[cfg(feature = "lab")]
+mod work;
 
 #[cfg(test)]
 pub(crate) use bands::{BandLimits, LIMITS, MADE};
@@ -51,6 +54,8 @@ pub(crate) use dense::{Dense, Weights};
 pub(crate) use micro::{WindowOp, decode};
 pub(crate) use moves::Moves;
 #[cfg(feature = "lab")]
-pub(crate) use peak::peak;
+pub(crate) use peak::{LEAST_BYTES, bandwidth, peak, peak_of};
 pub(crate) use steps::{Action, Finish, HostStep, Place};
 pub(crate) use team::{Team, TeamSizes};
+#[cfg(feature = "lab")]
+pub(crate) use work::{StepWork, TeamWork};

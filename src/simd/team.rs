@@ -14,6 +14,8 @@ use super::run::{Clock, Home, TeamState};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use super::steps::{Action, HostStep, Place};
 use super::whole;
+#[cfg(feature = "lab")]
+use super::work::TeamWork;
 use crate::error::Error;
 use crate::ir::plan::{ARENA_ALIGN, NAN_CLASS, SLOTS};
 use crate::observe::profile::StepClock;
@@ -273,6 +275,35 @@ impl Team {
     /// The measured times of the steps. `None` if the team does not measure them.
     pub(crate) fn times(&self) -> Option<StepClock> {
         self.shared.clock().map(|clock| clock.sums.clone())
+    }
+}
+
+#[cfg(feature = "lab")]
+impl Team {
+    /// Describes the steps.
+    pub(crate) fn work(&self) -> TeamWork {
+        let TeamState {
+            steps,
+            numbers,
+            rows,
+            threads,
+            ..
+        } = &*self.shared;
+        let steps = steps.iter().zip(numbers).zip(rows);
+        TeamWork {
+            threads: *threads,
+            steps: steps
+                .map(|((step, &number), &rows)| step.work(number, rows))
+                .collect(),
+        }
+    }
+
+    /// Returns the time that each step of the plan took since the start, in all threads together.
+    /// Empty if the team does not measure times.
+    pub(crate) fn step_totals(&self) -> Vec<f64> {
+        let clock = self.shared.clock();
+        let steps = clock.iter().flat_map(|clock| &clock.sums.steps);
+        steps.map(|step| step.run.total_us()).collect()
     }
 }
 
