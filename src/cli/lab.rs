@@ -64,6 +64,7 @@ bench network (inputs stay on the device, arg-max is left out):
       --shape SHAPE       network with generated weights; see below  [the baked network]
       --weights W         how weights are stored: f32 | f16 | i8  [as baked]
       --host              time from f32 records on the host to classes on the host
+      --layers            time each step of the host engine, compare it with the cores' limits
 
 A network SHAPE is like 784-2500-2000-10:relu, or one of baseline, partial-mnist, partial-cifar,
 full-mnist, full-cifar, autoencoder, ds-cnn, resnet-8, mobilenet-v1-0.25, mobilenet-v1-1.0.
@@ -232,6 +233,7 @@ fn network(arguments: &mut Arguments) -> Result<Command, Error> {
                 .ok_or_else(|| format!("expected f32, f16 or i8, found \"{name}\""))
         })?,
         host: arguments.flag("host"),
+        layers: arguments.flag("layers"),
     };
     match names(arguments)?.len() {
         0 | 1 => Ok(Command::Bench(Bench::Network(network))),

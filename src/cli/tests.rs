@@ -267,6 +267,7 @@ fn what_a_command_ignores_is_refused() {
         --shape=4-3            . . . .  . . . x . .  .
         --weights=f16          . . . .  . . . x . .  .
         --host                 . . . .  . . . x . .  .
+        --layers               . . . .  . . . x . .  .
         --save=plan.json       . . . .  . . . . . .  x
         --selftest             x x . .  . . . . . .  .
         --info                 x . x .  . . . . . .  .
@@ -530,6 +531,7 @@ const EXAMPLES: &[&str] = &[
     "mortonnet bench --layout C_4_2_C --sizes 8x8",
     "mortonnet bench network --batch 256 --plan nvidia",
     "mortonnet bench network --shape 784-100-10:relu --weights f16 --host",
+    "mortonnet bench network --batch 1 --layers -o csv",
     "mortonnet tune -d opencl --compute-units 4",
     "mortonnet tune --batch 1 --time-limit 60 -o json",
     "mortonnet tune --kernels kernels --save plan.json",

@@ -9,6 +9,7 @@ pub(crate) mod case;
 pub(crate) mod host;
 pub(crate) mod html;
 pub(crate) mod json;
+mod layers;
 pub(crate) mod layout;
 pub(crate) mod library;
 pub(crate) mod live;

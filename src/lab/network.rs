@@ -2,6 +2,7 @@
 //! generated weights. It times batches with resident input, or from host to host. The networks of
 //! the documents' tables are timed here, too.
 
+use super::layers::Layers;
 use super::live::{Progress, STOPPED, stopped};
 use super::reference;
 use super::render::{ReportFormat, json_string};
@@ -45,7 +46,7 @@ pub(crate) struct Harness {
     /// The class of each record, from the batch whose scores were checked.
     classes: Vec<Option<u32>>,
     width: usize,
-    batch: usize,
+    pub(super) batch: usize,
 }
 
 /// A network to measure and how it runs: the device, the plan and the size of a batch.
@@ -82,7 +83,7 @@ const ANYTHING: Refuses = &|_| None;
 const PART: usize = 8;
 
 impl Setting<'_> {
-    fn model(&self) -> Result<Model, Error> {
+    pub(super) fn model(&self) -> Result<Model, Error> {
         let (network, batch) = (self.network.clone(), Some(self.batch));
         Model::new(network, self.weights, self.recipe, library(), batch).map_err(Error::device)
     }
@@ -341,6 +342,8 @@ pub(crate) struct NetworkBench {
     pub(crate) weights: Option<Precision>,
     /// True if times go from records on the host to classes on the host (`--host`).
     pub(crate) host: bool,
+    /// True if each step is timed and compared with its bound (`--layers`).
+    pub(crate) layers: bool,
 }
 
 impl NetworkBench {
@@ -357,6 +360,9 @@ impl NetworkBench {
                 crate::escape::path(folder)
             )));
         }
+        if self.layers {
+            self.check_layers(device.as_ref())?;
+        }
         self.sources.check()?;
         let (network, weights) = self.network()?;
         let batch = self.batch.unwrap_or(BATCH);
@@ -366,12 +372,15 @@ impl NetworkBench {
             device: device.as_ref(),
             recipe: recipe_for(device.as_ref(), self.plan.as_deref())?,
             batch,
-            timed: false,
+            timed: self.layers,
             sources: &self.sources,
         };
         let mut harness = Harness::new(setting, ANYTHING)?;
         self.sources.check_read(&format!("plan {}", harness.plan))?;
         let runs = runs_for(&mut harness, self.repeat)?;
+        if self.layers {
+            return print(&self.timed_layers(&mut harness, setting, runs)?);
+        }
         let times = match self.host {
             true => harness.host_to_host(runs)?,
             false => HostToHost {
@@ -384,13 +393,9 @@ impl NetworkBench {
         }
         let median = quantile(&times.all, 0.5);
         let gflops = harness.flop as f64 * batch as f64 / median / 1e3;
-        let name = match &device {
-            Some(device) => device.name.clone(),
-            None => format!("host {} threads", threads()),
-        };
         let mut values = vec![
             ("network", network.name.to_string()),
-            ("device", name.replace(',', " ")),
+            ("device", name_of(device.as_ref())),
             ("plan", harness.plan.clone()),
             ("batch", batch.to_string()),
             ("launches", harness.launches.to_string()),
@@ -406,6 +411,42 @@ impl NetworkBench {
             values.push(("from_slot_us", format!("{from_slot:.2}")));
         }
         print(&self.row(&values))
+    }
+
+    /// Returns the times and the bounds of all steps as text.
+    fn timed_layers(
+        &self,
+        harness: &mut Harness,
+        setting: Setting<'_>,
+        runs: usize,
+    ) -> Result<String, Error> {
+        let (network, model) = (setting.network, setting.model()?);
+        let layers = Layers::measure(harness, network, &model.plan, runs)?;
+        harness.check(network, setting.weights)?;
+        let head = [
+            ("network", network.name.to_string()),
+            ("device", name_of(setting.device)),
+            ("plan", harness.plan.clone()),
+            ("batch", setting.batch.to_string()),
+        ];
+        Ok(layers.text(&head, self.output))
+    }
+
+    /// # Errors
+    /// If the steps cannot be timed on this device, or together with the other options.
+    fn check_layers(&self, device: Option<&Device>) -> Result<(), Error> {
+        if let Some(device) = device {
+            return Err(Error::usage(format!(
+                "--layers: expected the host engine, found the OpenCL device {}: add --device host",
+                device.name
+            )));
+        }
+        match self.host {
+            true => Err(Error::usage(
+                "--layers times steps on resident input: give it or --host",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Returns the device to measure, or `None` for the host. If the user asked for no device, the
@@ -471,9 +512,17 @@ impl NetworkBench {
     }
 }
 
+/// Returns the name of the device, or of the host with its number of threads. It has no comma.
+fn name_of(device: Option<&Device>) -> String {
+    match device {
+        Some(device) => device.name.replace(',', " "),
+        None => format!("host {} threads", threads()),
+    }
+}
+
 /// Returns one value of the printed row as JSON. Names are strings even if they look like numbers.
 /// Infinite numbers and NaN become null, because JSON lacks them.
-fn json(name: &str, value: &str) -> String {
+pub(super) fn json(name: &str, value: &str) -> String {
     match value.parse::<f64>() {
         _ if ["network", "device", "plan"].contains(&name) => json_string(value),
         Ok(number) if number.is_finite() => value.into(),

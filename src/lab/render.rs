@@ -663,7 +663,7 @@ fn md_section(o: &mut String, section: &Section) {
 
 // --- CSV ---
 
-fn csv_field(s: &str) -> String {
+pub(super) fn csv_field(s: &str) -> String {
     match s.contains([',', '"', '\n', '\r']) {
         true => format!("\"{}\"", s.replace('"', "\"\"")),
         false => s.into(),

@@ -708,6 +708,82 @@ fn networks_are_one_row() {
     );
 }
 
+/// With `--layers` each step of the host engine has a line, then come their sum and the batch.
+#[test]
+fn layers_have_lines() {
+    let layers = |format: &str| {
+        let args = ["bench", "network", "--shape", "ds-cnn", "--batch", "1"];
+        let r = run(
+            DIGITS,
+            &[&args[..], &["--layers", "-o", format]].concat(),
+            "",
+        );
+        assert_eq!((r.code, &*r.err), (Some(0), ""));
+        r
+    };
+    let csv = layers("csv");
+    let lines = csv.lines();
+    assert_eq!(
+        lines[0],
+        "step,operation,shape,median_us,gflops,bound_us,bound_by,share,layer"
+    );
+    let rows: Vec<Vec<&str>> = lines[1..].iter().map(|l| l.split(',').collect()).collect();
+    assert_eq!(rows[0][..3], ["0", "convolution", "10x4/2 1→64 at 25x5"]);
+    let number = |row: &[&str], column: usize| row[column].parse::<f64>().unwrap();
+    let [steps @ .., total, batch] = &rows[..] else {
+        panic!("{rows:?}")
+    };
+    assert_eq!((total[0], batch[0]), ("total", "batch"));
+    for row in &rows {
+        let (us, bound, share) = (number(row, 3), number(row, 5), number(row, 7));
+        assert!(us > 0.0 && bound > 0.0, "{row:?}");
+        // The numbers are printed with two or three decimals.
+        let exact = bound / us;
+        assert!(
+            (share - exact).abs() < 0.002 + 0.01 * (1.0 + exact) / us.min(bound),
+            "{row:?}"
+        );
+    }
+    for row in steps {
+        assert!(
+            ["flop", "bytes"].contains(&row[6]) && !row[8].is_empty(),
+            "{row:?}"
+        );
+    }
+    for column in [3, 5] {
+        let sum: f64 = steps.iter().map(|row| number(row, column)).sum();
+        let off = (sum - number(total, column)).abs();
+        assert!(off < 0.01 * rows.len() as f64, "{sum} {total:?}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&layers("json").out).unwrap();
+    assert_eq!(json["layers"].as_array().unwrap().len(), steps.len());
+    assert_eq!(json["layers"][0]["shape"], "10x4/2 1→64 at 25x5");
+    assert!(json["total"]["share"].is_number() && json["peak_gflops"].is_number());
+    for format in ["table", "md"] {
+        let text = layers(format).out;
+        let shapes = text.matches("10x4/2 1→64 at 25x5").count();
+        assert!(
+            shapes == 1 && text.contains("GFLOPS") && text.contains("batch"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn layers_are_for_the_host() {
+    let layers = ["network", "--shape", "20-30-5", "--layers"];
+    let both = bench(Witness::Pocl, &[&layers[..], &["--host"]].concat());
+    assert_eq!(both.code, Some(2), "{}", both.err);
+    assert!(
+        both.err.contains("--layers times steps on resident input"),
+        "{}",
+        both.err
+    );
+    let device = bench(Witness::Pocl, &[&layers[..], &["-d", "opencl"]].concat());
+    assert_eq!((device.code, &*device.out), (Some(2), ""), "{}", device.err);
+    assert!(device.err.contains("add --device host"), "{}", device.err);
+}
+
 #[test]
 fn the_cache_model_needs_no_device() {
     let r = run(DIGITS, &["bench", "--cache-model", "--sizes", "96"], "");
