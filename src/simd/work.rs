@@ -88,11 +88,17 @@ fn seen(geometry: &Geometry) -> usize {
 
 impl Action {
     fn operation(&self) -> &'static str {
+        let integers = |dense: &Dense| dense.whole.is_some();
         match self {
+            Action::Affine(dense) if integers(dense) => "affine, integers",
             Action::Affine(_) => "affine",
+            Action::Convolution(dense, _) if integers(dense) => "convolution, integers",
             Action::Convolution(..) => "convolution",
             Action::Tiles(..) => "convolution, tiles",
-            Action::Windows { operation, .. } => match operation {
+            Action::Windows {
+                operation, bytes, ..
+            } => match operation {
+                WindowOp::Products if bytes.is_some() => "depthwise convolution, integers",
                 WindowOp::Products => "depthwise convolution",
                 WindowOp::Max => "max pool",
                 WindowOp::Mean | WindowOp::PaddedMean => "mean pool",
