@@ -169,7 +169,7 @@ struct CSubproblem {
     length: usize,
     result: *mut f32,
     result_stride: usize,
-    activation: u32,
+    bounds: [f32; 2],
 }
 
 impl<E> From<&Subproblem<'_, E>> for CSubproblem {
@@ -183,6 +183,7 @@ impl<E> From<&Subproblem<'_, E>> for CSubproblem {
             inputs,
             activation,
         } = sub.layer;
+        let bounds = Bounds::of(activation).unwrap_or(Bounds::NONE);
         CSubproblem {
             weights: weights.as_ptr().cast(),
             biases: biases.as_ptr(),
@@ -199,7 +200,7 @@ impl<E> From<&Subproblem<'_, E>> for CSubproblem {
             length: sub.runs.map_or(0, |r| r.length),
             result: sub.result,
             result_stride: sub.result_stride,
-            activation: activation.code(),
+            bounds: [bounds.least, bounds.largest],
         }
     }
 }

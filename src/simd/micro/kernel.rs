@@ -7,14 +7,15 @@
 //! batch, nor on how the work is split.
 
 use super::vector::{Stored, Vector};
-use super::{Activation, Affine};
+use super::{Activation, Affine, Bounds};
 use crate::ir::op::Math;
 use std::hint::black_box;
 use std::ops::Range;
 use std::sync::atomic::{Ordering, compiler_fence};
 
-/// Some rows of a layer for some records. The kernels add products and biases, and apply a ReLU.
-/// [`Kernels::complete`](super::Kernels::complete) applies all other activations afterwards.
+/// Some rows of a layer for some records. The kernels add products and biases, and apply
+/// activations that only clamp. [`Kernels::complete`](super::Kernels::complete) applies all others
+/// afterwards.
 ///
 /// Safety of its computation: the layer's slices have their stated sizes, `V::LANES` divides the
 /// panel, and `rows` are whole vectors of the layer. `x`, or each address in the table, is valid
@@ -67,7 +68,7 @@ const KEPT: usize = 1 << 19;
 /// The bytes of the records' values at a time, if the weights of all rows stay in the cache.
 const PART: usize = KEPT / 4;
 
-/// Computes the products, biases and ReLU of a subproblem. A tile has at most M records. It has N
+/// Computes the products, biases and clamping of a subproblem. A tile has at most M records. It has N
 /// vectors of rows, or 2 or 1 at the end of the rows. Four vectors are split 2 + 2, not 3 + 1.
 ///
 /// If the records do not fit the cache but the weights do, as for the many pixels of an image, the
@@ -122,18 +123,22 @@ unsafe fn all_rows<V: Vector, E: Stored, const M: usize, const N: usize>(
 ) {
     let mut row = sub.rows.start;
     let rest = |row: usize| (sub.rows.end - row) / V::LANES;
+    let bounds = match block.end == sub.layer.inputs {
+        true => Bounds::of(sub.layer.activation).unwrap_or(Bounds::NONE),
+        false => Bounds::NONE,
+    };
     // SAFETY: the bands are inside the subproblem; passed on.
     unsafe {
         while rest(row) >= N && (N < 3 || rest(row) != N + 1) {
-            band::<V, E, M, N>(sub, row, block);
+            band::<V, E, M, N>(sub, row, block, bounds);
             row += N * V::LANES;
         }
         while N > 2 && rest(row) >= 2 {
-            band::<V, E, M, 2>(sub, row, block);
+            band::<V, E, M, 2>(sub, row, block, bounds);
             row += 2 * V::LANES;
         }
         while row < sub.rows.end {
-            band::<V, E, M, 1>(sub, row, block);
+            band::<V, E, M, 1>(sub, row, block, bounds);
             row += V::LANES;
         }
     }
@@ -149,6 +154,7 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
     sub: &Subproblem<'_, E>,
     row: usize,
     block: &Range<usize>,
+    bounds: Bounds,
 ) {
     let (layer, height) = (sub.layer, N * V::LANES);
     // The next band begins where this one ends, in the same block or the next.
@@ -195,6 +201,7 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
             weights,
             // For a single vector, loads are the bottleneck, so it does not prefetch.
             ahead: if N > 1 { ahead(i) } else { Ahead::NONE },
+            bounds,
         };
         macro_rules! tile {
             ($($count:literal)*) => {
@@ -232,6 +239,8 @@ pub(super) struct TilePlace<'a, E, const N: usize> {
     /// The address of the block's first weights, for each vector.
     weights: [*const E; N],
     ahead: Ahead,
+    /// The bounds of the results. A block that another one continues has none.
+    bounds: Bounds,
 }
 
 /// Computes records n to n + M by N vectors of rows, for a block of k.
@@ -258,6 +267,7 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
         block,
         mut weights,
         ahead: Ahead { mut at, step },
+        bounds,
     } = place;
     let record = |m: usize| n + m;
     // SAFETY: each pointer stays inside its array. Each vector has LANES biases and results, and
@@ -359,21 +369,28 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 unrolled!(m < M, { sums[m][i] = bias.fma(sums[m][i], scale) });
             });
         }
-        // `max` keeps NaN. A ReLU would turn −∞ into zero and hide an overflow. Adding 0 · x makes
-        // infinities NaN and changes no finite value.
-        let relu = layer.activation == Activation::Relu && block.end == layer.inputs;
-        let floor = V::splat(if relu { 0.0 } else { f32::NEG_INFINITY });
-        unrolled!(m < M, {
-            unrolled!(i < N, {
-                let to = sub
-                    .result
-                    .add(record(m) * sub.result_stride + row + i * V::LANES);
-                floor
-                    .max(sums[m][i])
-                    .fma(sums[m][i], V::splat(0.0))
-                    .store(to);
-            });
-        });
+        // `max` and `min` keep NaN. A ReLU would turn −∞ into zero and hide an overflow. Adding 0 · x
+        // makes infinities NaN and changes no finite value.
+        let (least, zero) = (V::splat(bounds.least), V::splat(0.0));
+        macro_rules! finish {
+            ($sum:ident, $clamped:expr) => {
+                unrolled!(m < M, {
+                    unrolled!(i < N, {
+                        let row = row + i * V::LANES;
+                        let $sum = sums[m][i];
+                        let to = sub.result.add(record(m) * sub.result_stride + row);
+                        $clamped.fma($sum, zero).store(to);
+                    });
+                })
+            };
+        }
+        // Most layers have no upper bound, and layers with few inputs would wait for it.
+        if bounds.largest == f32::INFINITY {
+            finish!(sum, least.max(sum));
+        } else {
+            let largest = V::splat(bounds.largest);
+            finish!(sum, largest.min(least.max(sum)));
+        }
     }
 }
 

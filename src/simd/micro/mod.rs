@@ -271,7 +271,7 @@ impl Kernels {
     /// SAFETY: as `affine`.
     pub(super) unsafe fn complete<E>(&self, sub: &Subproblem<'_, E>) {
         let activation = sub.layer.activation;
-        if matches!(activation, Activation::None | Activation::Relu) {
+        if Bounds::of(activation).is_some() {
             return;
         }
         // Contiguous records are treated as one record.

@@ -31,8 +31,13 @@ struct subproblem {
     size_t length;
     float *result;
     size_t result_stride;
-    uint32_t activation;
+    float least, largest; // of results
 };
+
+// Returns y clamped. `visible` keeps overflows.
+INLINE float32x4_t bounded(float32x4_t y, float32x4_t least, float32x4_t largest) {
+    return visible(vminq_f32(largest, vmaxq_f32(least, y)), y);
+}
 
 // Loads `vectors` (1, 2 or 4) times four signed bytes, two vectors at a time. In assembly, because
 // compilers that do not know the alignment load through core registers and the stack.
@@ -197,14 +202,14 @@ INLINE void tile(const struct subproblem *p, const struct place *place, int M, i
                 sum[m * N + i] = multiply_add(bias, sum[m * N + i], scale);
         }
     }
-    // VMAX returns NaN if either operand is NaN. `visible` keeps overflows (see kernel.rs).
-    const int relu = p->activation == RELU && begin + count == p->inputs;
-    const float32x4_t floor = vdupq_n_f32(relu ? 0.0f : -__builtin_inff());
+    const int complete = begin + count == p->inputs;
+    const float32x4_t low = vdupq_n_f32(complete ? p->least : -__builtin_inff());
+    const float32x4_t high = vdupq_n_f32(complete ? p->largest : __builtin_inff());
     UNROLL
     for (int m = 0; m < M; m++)
         UNROLL
         for (int i = 0; i < N; i++)
-            vst1q_f32(result[m] + i * LANES, visible(vmaxq_f32(sum[m * N + i], floor), sum[m * N + i]));
+            vst1q_f32(result[m] + i * LANES, bounded(sum[m * N + i], low, high));
 }
 
 // Returns 1 / x with an error of at most one ulp, and 0 from 2^126 on.
@@ -538,11 +543,6 @@ INLINE float share(const struct line *l, const struct windows *w, enum window_op
     if (op == PADDED_MEAN)
         return 1.0f / (l->bordered_rows * least(l->columns, divided(l->bordered_width - w->at * l->stride, l->dilation_x)));
     return 1.0f / ((w->to - w->from) * (l->end_turn - l->first_turn));
-}
-
-// Returns y clamped. `visible` keeps overflows.
-INLINE float32x4_t bounded(float32x4_t y, float32x4_t least, float32x4_t largest) {
-    return visible(vminq_f32(largest, vmaxq_f32(least, y)), y);
 }
 
 // Computes P pixels by N vectors of channels, for as many channels as are whole times N vectors
