@@ -494,6 +494,11 @@ pub(super) unsafe fn gather(
     unsafe { moves.fill(value, share, result) };
     let copy = |[to, from]: [usize; 2], [outer, inner]: [Loop<2>; 2]| {
         let (n, [to_step, from_step]) = (inner.turns, inner.steps);
+        if outer.turns == 2 && outer.steps[0] == 1 && inner.steps == [2, 1] {
+            let from = [x.wrapping_add(from), x.wrapping_add(from + outer.steps[1])];
+            // SAFETY: the caller's promise.
+            return unsafe { interleave(from, result.add(to), n) };
+        }
         for i in 0..outer.turns {
             // SAFETY: the caller's promise.
             unsafe {
@@ -511,6 +516,28 @@ pub(super) unsafe fn gather(
         }
     };
     moves.each(share, copy);
+}
+
+/// Writes the values of two runs of `n` values in turn, as a shuffle of channels in two groups does.
+///
+/// SAFETY: the runs are valid for `n` values and the result for 2 `n`. They do not overlap.
+unsafe fn interleave([a, b]: [*const f32; 2], to: *mut f32, n: usize) {
+    const SOME: usize = 4;
+    let whole = n / SOME * SOME;
+    // SAFETY: the caller's promise.
+    unsafe {
+        for k in (0..whole).step_by(SOME) {
+            let a = a.add(k).cast::<[f32; SOME]>().read_unaligned();
+            let b = b.add(k).cast::<[f32; SOME]>().read_unaligned();
+            let both = [a[0], b[0], a[1], b[1], a[2], b[2], a[3], b[3]];
+            to.add(2 * k)
+                .cast::<[f32; 2 * SOME]>()
+                .write_unaligned(both);
+        }
+        for k in whole..n {
+            (*to.add(2 * k), *to.add(2 * k + 1)) = (*a.add(k), *b.add(k));
+        }
+    }
 }
 
 /// Copies `n` values. Most runs are so short that a call of `memcpy` would take longer.

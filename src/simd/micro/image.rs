@@ -222,12 +222,13 @@ pub(crate) fn together(left: usize, all: usize) -> usize {
 #[inline(always)]
 unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
     let Range { start: first, end } = line.whole;
-    let some_at_once = PRODUCTS && V::REGISTERS;
+    // Pools have two or three vectors for each pixel, so registers hold fewer pixels.
+    let most = if PRODUCTS { TOGETHER } else { TOGETHER / 2 };
     let mut at = 0;
     while at < line.pixels {
         let (mut count, mut turns, mut next) = (line.lines, line.inside(at), at + 1);
-        if some_at_once && count == 1 && (first..end).contains(&at) {
-            count = together(end - at, end - first);
+        if V::REGISTERS && count == 1 && (first..end).contains(&at) {
+            count = together(end - at, end - first).min(most);
             at = at.min(end - count);
             (turns, next) = (0..line.columns, at + count);
         }
@@ -235,11 +236,11 @@ unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
         while c < line.channels {
             // SAFETY: passed on; the pixels are of the line, the channels whole vectors.
             unsafe {
-                if some_at_once && count == TOGETHER {
+                if PRODUCTS && V::REGISTERS && count == TOGETHER {
                     some::<V, PRODUCTS, TOGETHER, 1>(line, at, c, &turns);
-                } else if some_at_once && count > 1 {
+                } else if V::REGISTERS && count > 1 {
                     some::<V, PRODUCTS, { TOGETHER / 2 }, 1>(line, at, c, &turns);
-                } else if some_at_once && c + VECTORS * V::LANES <= line.channels {
+                } else if V::REGISTERS && c + VECTORS * V::LANES <= line.channels {
                     some::<V, PRODUCTS, 1, VECTORS>(line, at, c, &turns);
                     c += (VECTORS - 1) * V::LANES;
                 } else {
