@@ -727,6 +727,19 @@ fn lines_alike(geometry: &Geometry, lines: &Range<usize>) -> Range<usize> {
     lines.start.max(alike.start)..lines.end.min(alike.end)
 }
 
+/// Returns the first line and the number of lines that are computed next, if `left` are not yet
+/// computed. `pairs` says that two lines can be computed together, and `alike` which share weights.
+fn next_lines(left: Range<usize>, pairs: bool, alike: &Range<usize>) -> (usize, usize) {
+    if pairs && left.len() >= PAIR {
+        return (left.start, PAIR);
+    }
+    if !alike.contains(&left.start) {
+        return (left.start, 1);
+    }
+    let count = together(alike.end - left.start, alike.len());
+    (left.start.min(alike.end - count), count)
+}
+
 /// Computes some lines of a step that handles each channel separately: a pooling or a depthwise
 /// convolution.
 ///
@@ -754,15 +767,10 @@ pub(super) unsafe fn windows(
     };
     let mut y = lines.start;
     while y < lines.end {
-        let (mut count, mut covered) = (1, rows);
-        if pairs && lines.end - y >= PAIR {
-            (count, covered) = (PAIR, rows + stride_y);
-        } else if alike.contains(&y) {
-            count = together(alike.end - y, alike.len());
-            y = y.min(alike.end - count);
-        }
-        let top = y * stride_y;
-        let turns = inside(top, border.top, dilation_y, covered, from.h);
+        let count;
+        (y, count) = next_lines(y..lines.end, pairs, &alike);
+        let (top, further) = (y * stride_y, if count == PAIR { stride_y } else { 0 });
+        let turns = inside(top, border.top, dilation_y, rows + further, from.h);
         let room = (border.top + from.h + border.bottom - top).div_ceil(dilation_y);
         let line = Line {
             operation,

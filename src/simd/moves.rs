@@ -518,7 +518,8 @@ pub(super) unsafe fn gather(
     moves.each(share, copy);
 }
 
-/// Writes the values of two runs of `n` values in turn, as a shuffle of channels in two groups does.
+/// Writes the values of two runs of `n` values in turn, as a shuffle of channels in two groups
+/// does.
 ///
 /// SAFETY: the runs are valid for `n` values and the result for 2 `n`. They do not overlap.
 unsafe fn interleave([a, b]: [*const f32; 2], to: *mut f32, n: usize) {

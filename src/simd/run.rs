@@ -196,8 +196,8 @@ impl TeamState {
     }
 
     /// Returns the number of records in a tile of a phase that is split by records. It is at most
-    /// that of a micro-tile. It is smaller if the batch is too small for all threads, or if a record
-    /// has many values between steps. All tiles have nearly as many records.
+    /// that of a micro-tile. It is smaller if the batch is too small for all threads, or if a
+    /// record has many values between steps. All tiles have nearly as many records.
     fn chunk(&self, records: usize) -> usize {
         let most = if self.workspaces.arenas.is_empty() {
             self.kernels.tile_records

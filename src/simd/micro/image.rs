@@ -36,8 +36,8 @@ pub(crate) struct Line {
     pub(crate) width: usize,
     /// The first line of the image that the windows cover.
     pub(crate) top: usize,
-    /// The window rows inside the image. For [`PAIR`] lines, the rows that the windows of both lines
-    /// cover together, from the first row of the first line's windows on.
+    /// The window rows inside the image. For [`PAIR`] lines, the rows that the windows of both
+    /// lines cover together, from the first row of the first line's windows on.
     pub(crate) turns: Range<usize>,
     /// The number of window columns.
     pub(crate) columns: usize,
@@ -51,8 +51,8 @@ pub(crate) struct Line {
     pub(crate) weights: *const f32,
     /// The bias of each channel; null without biases.
     pub(crate) biases: *const f32,
-    /// The number of lines. It is 1, or for products [`PAIR`] or the value of [`together`]. With the
-    /// last, the windows of all lines must have the same rows inside the image.
+    /// The number of lines. It is 1, or for products [`PAIR`] or the value of [`together`]. With
+    /// the last, the windows of all lines must have the same rows inside the image.
     pub(crate) lines: usize,
     /// The distance of the windows of two lines, and of two lines of the result, in values.
     pub(crate) next_windows: usize,

@@ -68,8 +68,8 @@ const KEPT: usize = 1 << 19;
 /// The bytes of the records' values at a time, if the weights of all rows stay in the cache.
 const PART: usize = KEPT / 4;
 
-/// Computes the products, biases and clamping of a subproblem. A tile has at most M records. It has N
-/// vectors of rows, or 2 or 1 at the end of the rows. Four vectors are split 2 + 2, not 3 + 1.
+/// Computes the products, biases and clamping of a subproblem. A tile has at most M records. It has
+/// N vectors of rows, or 2 or 1 at the end of the rows. Four vectors are split 2 + 2, not 3 + 1.
 ///
 /// If the records do not fit the cache but the weights do, as for the many pixels of an image, the
 /// records are cut into parts. If neither fits, the common dimension is cut into blocks. The result
@@ -205,9 +205,9 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
         };
         macro_rules! tile {
             ($($count:literal)*) => {
-                // SAFETY: `tile` writes records n to `end` of the subproblem, with the weights of
-                // its rows.
                 $(if $count <= M && end - n == $count {
+                    // SAFETY: `tile` writes records n to `end` of the subproblem, with the weights
+                    // of its rows.
                     unsafe { V::tile::<E, $count, N>(sub, &place) }
                 })*
             };
@@ -369,8 +369,8 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                 unrolled!(m < M, { sums[m][i] = bias.fma(sums[m][i], scale) });
             });
         }
-        // `max` and `min` keep NaN. A ReLU would turn −∞ into zero and hide an overflow. Adding 0 · x
-        // makes infinities NaN and changes no finite value.
+        // `max` and `min` keep NaN. A ReLU would turn −∞ into zero and hide an overflow. Adding
+        // 0 · x makes infinities NaN and changes no finite value.
         let (least, zero) = (V::splat(bounds.least), V::splat(0.0));
         macro_rules! finish {
             ($sum:ident, $clamped:expr) => {

@@ -121,8 +121,8 @@ pub(super) struct Kernels {
     ///
     /// SAFETY: the subproblem is sound, and the CPU has the instruction set.
     pub(crate) affine: unsafe fn(&Subproblem<'_, f32>),
-    /// `affine` for weights stored as halves. `None` if the program cannot have any. Its micro-tiles
-    /// are mainly for single records.
+    /// `affine` for weights stored as halves. `None` if the program cannot have any. Its
+    /// micro-tiles are mainly for single records.
     pub(crate) affine_of_halves: Option<unsafe fn(&Subproblem<'_, Half>)>,
     /// `affine` for weights stored as bytes. `None` if the program cannot have any.
     pub(crate) affine_of_bytes: Option<unsafe fn(&Subproblem<'_, Byte>)>,
