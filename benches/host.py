@@ -6,7 +6,7 @@ usage: benches/host.py [--python PYTHON] [--cores 0,1] [--turns 7] [--program FI
                        [--zoo FOLDER [--bake FILE | --footprint [--programs FOLDER]]]
 
 The peers are NumPy, PyTorch and ONNX Runtime on the thesis's four networks. With --zoo they are
-ONNX Runtime, LiteRT, ncnn, tract and RTen on four networks of images and sounds.
+ONNX Runtime, LiteRT, ncnn, MNN, tract and RTen on four networks of images and sounds.
 
 Builds the program (without --program) and pins everything to the same cores with as many threads.
 The sides take turns on each network and batch, all in one run. A turn is half a second of forward
@@ -34,8 +34,8 @@ programs, named as the networks; missing ones are built into it. The peers in Py
 well with only the package and NumPy imported: "above the package" is the difference. Files are in
 the system's cache.
 
-PYTHON is an interpreter with the peers (numpy, torch, onnx, onnxruntime, ai-edge-litert, ncnn and
-pnnx). Missing ones are left out, and so are tract and RTen if they cannot be built (Rust 1.94).
+PYTHON is an interpreter with the peers (numpy, torch, onnx, onnxruntime, ai-edge-litert, ncnn, pnnx
+and MNN). Missing ones are left out, and so are tract and RTen if they cannot be built (Rust 1.94).
 Nobody else should use the cores meanwhile.
 """
 
@@ -177,7 +177,7 @@ def footprint(a, names, cores):
     os.sched_setaffinity(0, cores)
     # The command of a network's files; and what the process is without one.
     sides, settings = {"mortonnet": None}, {}
-    for peer in ("onnxruntime", "litert", "ncnn"):
+    for peer in ("onnxruntime", "litert", "ncnn", "mnn"):
         command = in_python(a.python, peer, len(cores))
         if first_result(command + ["-"], b"", {}):
             sides[f"{peer}, Python"] = command
@@ -290,7 +290,7 @@ def main():
     bake = (a.bake, {name: NETWORKS[name] for name in names}) if a.bake else None
     sides = {"mortonnet": Mortonnet(program, where, pin, bake)}
     peers = (
-        ("onnxruntime", "litert", "ncnn", "tract", "rten")
+        ("onnxruntime", "litert", "ncnn", "mnn", "tract", "rten")
         if a.zoo
         else ("numpy", "torch", "onnxruntime")
     )

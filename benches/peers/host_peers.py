@@ -4,7 +4,7 @@
 usage: host_peers.py PEER THREADS [STEM]
 
 These are NumPy, PyTorch and ONNX Runtime on a network of affine layers with ReLU between, and ONNX
-Runtime, LiteRT and ncnn on a network of tests/zoo/make.py. rust/ has peers without Python.
+Runtime, LiteRT, ncnn and MNN on a network of tests/zoo/make.py. rust/ has peers without Python.
 
 The program is a server. It prints the version of the peer first, and ends with status 3 if the
 package is missing. It reads lines "SIZES BATCH SECONDS" (784-2500-10 100 0.5, or a network's files
@@ -18,6 +18,9 @@ ncnn reads files of its own, which pnnx makes of the .onnx and leaves beside it 
 --no-deps pnnx`; only the program in the package is used). It has floats like the others, and its
 own settings for packed layouts, Winograd and the rest. It has no batches: a batch is that many
 passes, one after the other.
+
+MNN reads a file that its own converter makes of the .onnx and leaves beside it. It has floats
+(precision "high") and chooses its algorithms itself.
 """
 
 import importlib.metadata
@@ -31,6 +34,9 @@ import tempfile
 import time
 
 PEER, THREADS = sys.argv[1], int(sys.argv[2])
+# What libraries print goes to stderr, as stdout has the answers.
+sys.stdout = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
 STEM = sys.argv[3] if len(sys.argv) > 3 else None
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = str(THREADS)
@@ -50,6 +56,8 @@ try:
         from ai_edge_litert.interpreter import Interpreter
     elif PEER == "ncnn":
         import ncnn
+    elif PEER == "mnn":
+        import MNN
 except ImportError:
     sys.exit(3)
 
@@ -203,11 +211,45 @@ def file_with_ncnn(stem, x):
     return forward
 
 
+def file_with_mnn(stem, x):
+    model = stem + ".mnn"
+    if not os.path.exists(model):
+        command = [os.path.join(os.path.dirname(sys.executable), "mnnconvert"), "-f", "ONNX"]
+        command += ["--modelFile", stem + ".onnx", "--MNNModel", model, "--bizCode", "peer"]
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    interpreter = MNN.Interpreter(model)
+    session = interpreter.createSession(
+        {"numThread": THREADS, "backend": "CPU", "precision": "high"}
+    )
+    place = interpreter.getSessionInput(session)
+    shape = (len(x), *place.getShape()[1:])
+    interpreter.resizeTensor(place, shape)
+    interpreter.resizeSession(session)
+    x = np.ascontiguousarray(x.reshape(shape))
+    of = lambda array: MNN.Tensor(
+        array.shape, MNN.Halide_Type_Float, array, MNN.Tensor_DimensionType_Caffe
+    )
+    values, found = of(x), interpreter.getSessionOutput(session)
+    room = np.zeros(found.getShape(), np.float32)
+
+    def forward():
+        place.copyFrom(values)
+        interpreter.runSession(session)
+        results = of(room)
+        found.copyToHostTensor(results)
+        return np.array(results.getNumpyData(), np.float32)
+
+    # The tensors read x and the session as long as the pass is used.
+    forward.kept = x, interpreter, session
+    return forward
+
+
 BUILD = {"numpy": with_numpy, "torch": with_torch, "onnxruntime": with_onnxruntime}.get(PEER)
 OF_FILE = {
     "onnxruntime": file_with_onnxruntime,
     "litert": file_with_litert,
     "ncnn": file_with_ncnn,
+    "mnn": file_with_mnn,
 }.get(PEER)
 
 
@@ -260,7 +302,8 @@ if STEM:
     sys.stdin.read()
     sys.exit()
 
-version = importlib.metadata.version("ai-edge-litert" if PEER == "litert" else PEER)
+PACKAGES = {"litert": "ai-edge-litert", "mnn": "MNN"}
+version = importlib.metadata.version(PACKAGES.get(PEER, PEER))
 print(f"{PEER} {version}", flush=True)
 built = {}
 for line in sys.stdin:
