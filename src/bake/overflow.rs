@@ -379,7 +379,30 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
         }
     };
     let sum = largest(&values) * partial_sum_ratio(node.op);
+    let sum = match by_tiles(graph, node) {
+        true => (sum * TILE_SUMS).max(largest(&sizes[node.inputs[0]]) * TILE_VALUES),
+        false => sum,
+    };
     Sizes { values, sum }
+}
+
+/// The largest factor by which the transform of a Winograd tile of 4 × 4 pixels increases the size
+/// of the image's values. It is the square of a row's largest sum of absolute values in Bᵀ.
+const TILE_VALUES: f64 = 26.3;
+
+/// The largest factor by which sums within such a tile exceed the sum of the absolute values of all
+/// terms of a pixel. It is the square of the largest sum, over the elements k along a side, of
+/// |Aᵀ| · Σ |Bᵀ| · max |G| of k. Rounding is included.
+const TILE_SUMS: f64 = 195.0;
+
+/// Returns true if the host engine may compute a node by Winograd tiles.
+fn by_tiles(graph: &Graph, node: &Node) -> bool {
+    let Op::Convolution { window, groups } = node.op else {
+        return false;
+    };
+    let each = window.stride == (1, 1) && window.dilation == (1, 1);
+    let whole = graph.values[node.inputs[0]].shape.c % 16 == 0;
+    window.size == (3, 3) && each && groups == 1 && whole
 }
 
 /// Returns the largest number of each channel.

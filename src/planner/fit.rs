@@ -1,9 +1,9 @@
 //! Computes the memory and the programs that a plan needs on a device, and its expected time.
 
 use super::HOST_BYTES;
+use super::tiles::{self, TileSize};
 use crate::ir::network::Network;
 use crate::ir::plan::{Arg, Buffer, BufferRole, Constant, Plan, SLOTS, Step, TEXT_BYTES};
-use crate::ir::view::Geometry;
 use crate::registry::{DeviceClass, EngineKind, Library, Operation, PlanRecipe};
 
 /// Bytes that a plan needs on a device. The program, its kernels and the driver do not count.
@@ -21,25 +21,6 @@ pub(crate) struct Memory {
 /// batch.
 pub(crate) const LARGE: usize = 1 << 20;
 
-/// Returns true if the host engine computes a convolution with `outputs` channels in Winograd tiles
-/// of 2 × 2 pixels. The window must be 3 × 3 with stride 1, and channels must fill whole vectors.
-/// All tiles together must need at least a quarter fewer multiplications than the direct method.
-/// The weights grow by 16/9 and must fit a core's second-level cache.
-pub(crate) fn by_tiles(geometry: &Geometry, outputs: usize) -> bool {
-    let Geometry {
-        input: (_, from),
-        output: (_, to),
-        window,
-        groups,
-    } = *geometry;
-    let tiles = to.h.div_ceil(2) * to.w.div_ceil(2);
-    let pays = 16 * tiles * 4 <= 9 * to.h * to.w * 3;
-    let whole =
-        from.c % 16 == 0 && outputs % 16 == 0 && 16 * from.c * outputs * size_of::<f32>() <= LARGE;
-    let each = window.stride == (1, 1) && window.dilation == (1, 1);
-    window.size == (3, 3) && each && groups == 1 && pays && whole
-}
-
 /// Returns the bytes of a step's weights for Winograd tiles. The host engine computes these weights
 /// at start. Returns 0 for steps without such tiles.
 fn tiles_of(plan: &Plan, step: &Step) -> u64 {
@@ -52,12 +33,12 @@ fn tiles_of(plan: &Plan, step: &Step) -> u64 {
         .constants()
         .next()
         .map_or(0, |c| plan.constants[c].padded.0);
-    let bytes = 16 * geometry.input.1.c * outputs * size_of::<f32>();
-    if by_tiles(geometry, outputs) {
-        bytes as u64
-    } else {
-        0
-    }
+    // Not every instruction set has both sizes of tiles, so the larger need counts.
+    let bytes = |sizes: &[TileSize]| {
+        let size = tiles::by_tiles(geometry, outputs, sizes.iter().copied());
+        size.map_or(0, |size| size.weight_bytes(geometry, outputs))
+    };
+    bytes(&TileSize::ALL).max(bytes(&[TileSize::Two])) as u64
 }
 
 impl Memory {

@@ -23,6 +23,7 @@ mod images;
 mod place;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tiles;
 pub(crate) mod whole;
 
 use crate::ir::layout::Layout;

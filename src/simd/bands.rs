@@ -120,7 +120,7 @@ pub(super) struct HeldLines {
 pub(super) fn result(step: &HostStep) -> Option<(Image, Shape)> {
     match &step.action {
         Action::Convolution(_, geometry)
-        | Action::Tiles(_, geometry)
+        | Action::Tiles(_, geometry, _)
         | Action::Windows { geometry, .. }
         | Action::Combine { geometry, .. }
         | Action::Resample { geometry, .. } => Some(geometry.output),
@@ -139,7 +139,7 @@ pub(super) fn height(step: &HostStep) -> usize {
 fn operand(step: &HostStep, from: Place) -> Option<(Image, Shape)> {
     match &step.action {
         Action::Convolution(_, geometry)
-        | Action::Tiles(_, geometry)
+        | Action::Tiles(_, geometry, _)
         | Action::Windows { geometry, .. } => (step.from == from).then_some(geometry.input),
         Action::Combine {
             other, geometry, ..
@@ -158,10 +158,11 @@ fn operand(step: &HostStep, from: Place) -> Option<(Image, Shape)> {
     }
 }
 
-/// The number of lines that a step computes at once: two for a convolution by tiles, else one.
+/// The number of lines that a step computes at once: those of a tile for a convolution by tiles,
+/// else one.
 pub(super) fn unit(step: &HostStep) -> usize {
     match step.action {
-        Action::Tiles(..) => 2,
+        Action::Tiles(_, _, size) => size.pixels(),
         _ => 1,
     }
 }
@@ -169,7 +170,7 @@ pub(super) fn unit(step: &HostStep) -> usize {
 /// The lines of its operand that a step needs for some lines of its result.
 fn needed(step: &HostStep, lines: &Range<usize>) -> Range<usize> {
     let (Action::Convolution(_, geometry)
-    | Action::Tiles(_, geometry)
+    | Action::Tiles(_, geometry, _)
     | Action::Windows { geometry, .. }) = &step.action
     else {
         return lines.clone();
@@ -184,7 +185,7 @@ fn needed(step: &HostStep, lines: &Range<usize>) -> Range<usize> {
 
 fn weight_bytes(step: &HostStep) -> usize {
     match &step.action {
-        Action::Convolution(dense, _) | Action::Tiles(dense, _) => dense.weights.bytes(),
+        Action::Convolution(dense, _) | Action::Tiles(dense, _, _) => dense.weights.bytes(),
         _ => 0,
     }
 }
@@ -320,7 +321,7 @@ fn windows(steps: &[HostStep], lines: usize) -> Option<Vec<LineWindow>> {
     for i in (1..steps.len()).rev() {
         let (_, shape) = result(&steps[i - 1])?;
         let (Action::Convolution(_, geometry)
-        | Action::Tiles(_, geometry)
+        | Action::Tiles(_, geometry, _)
         | Action::Windows { geometry, .. }) = &steps[i].action
         else {
             counts[i - 1] = counts[i] + unit(&steps[i - 1]);

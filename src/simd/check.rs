@@ -7,7 +7,7 @@ use super::steps::{Action, HostStep, Place};
 use crate::ir::graph::Shape;
 use crate::ir::taps::{MOST_TAPS, Tap};
 use crate::ir::view::{Geometry, Image};
-use crate::planner::fit;
+use crate::planner::tiles;
 
 /// Rows of the buffers of a network.
 #[derive(Clone, Copy)]
@@ -59,13 +59,15 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             right(dense.biases.len() <= output.pixel && output.line == to.w * output.pixel);
             image(step, geometry, dense.biases.len(), rows);
         }
-        Action::Tiles(dense, geometry) => {
+        Action::Tiles(dense, geometry, size) => {
             dense.check();
             let ((_, from), (output, _)) = (geometry.input, geometry.output);
-            let rows_of_tile = Action::rows_of_tile(dense);
+            let rows_of_tile = Action::rows_of_tile(dense, *size);
             right(dense.panel % kernels.lanes == 0 && rows_of_tile % dense.panel == 0);
             right(dense.columns == from.c && dense.inputs == from.c && dense.scales.is_empty());
-            right(fit::by_tiles(geometry, rows_of_tile) && from.c % kernels.lanes == 0);
+            right(tiles::possible(geometry, rows_of_tile) && from.c % kernels.lanes == 0);
+            right(dense.biases.len() == size.elements() * rows_of_tile);
+            right(kernels.transforms_of(*size).is_some());
             right(rows_of_tile <= output.pixel && !dense.weights.floats().is_empty());
             image(step, geometry, rows_of_tile, rows);
         }

@@ -12,7 +12,7 @@
 //! each other share lines of the strip.
 
 use super::buffers::{Operands, Scratch, value_at};
-use super::micro::winograd::{ELEMENTS, Pixels, Steps, Transforms};
+use super::micro::winograd::{Pixels, Steps, Transforms, bias_factors};
 use super::micro::{
     Affine, Bounds, ChannelWeights, ChannelWindows, Kernels, Line, PAIR, Rescale, Runs, Subproblem,
     WholeWindows, WindowOp, activate_each, takes_pairs, together,
@@ -22,6 +22,7 @@ use crate::ir::network::Activation;
 use crate::ir::op::{Arithmetic, SoftmaxOf};
 use crate::ir::taps::{MOST_TAPS, Taps};
 use crate::ir::view::{Geometry, Image};
+use crate::planner::tiles::TileSize;
 use std::ops::Range;
 
 /// The largest number of run addresses in the table, before rounding up to whole micro-tiles. The
@@ -467,10 +468,21 @@ unsafe fn copy(from: *const f32, to: *mut f32, count: usize) {
 /// tiles.
 const TILES: usize = 1 << 14;
 
-/// Returns the number of Winograd tiles in an image. A tile has 2 × 2 pixels of the result.
-pub(super) fn tiles(geometry: &Geometry) -> usize {
-    let (_, to) = geometry.output;
-    to.h.div_ceil(2) * to.w.div_ceil(2)
+/// Returns the number of Winograd tiles in the smallest share of a thread. Shares are whole
+/// micro-tiles with `tile` records. An image of few tiles has shares of half a micro-tile, so that
+/// more threads get one.
+pub(super) fn tile_unit(geometry: &Geometry, size: TileSize, tile: usize) -> usize {
+    if size.count(geometry) < 8 * tile {
+        tile.div_ceil(2)
+    } else {
+        tile
+    }
+}
+
+/// Returns the number of shares of [`tile_unit`] tiles in an image.
+pub(super) fn tile_units(geometry: &Geometry, size: TileSize, tile: usize) -> usize {
+    size.count(geometry)
+        .div_ceil(tile_unit(geometry, size, tile))
 }
 
 /// The smallest number of tiles at a time, unless the image has fewer. Each loaded weight serves
@@ -479,11 +491,11 @@ const FEWEST_TILES: usize = 16;
 
 /// Returns the number of tiles to compute at a time. It is a multiple of `tile`, the records of a
 /// micro-tile. `rows` is the number of channels of the result.
-fn tiles_at_a_time(geometry: &Geometry, rows: usize, tile: usize) -> usize {
+fn tiles_at_a_time(geometry: &Geometry, size: TileSize, rows: usize, tile: usize) -> usize {
     let (_, from) = geometry.input;
-    let most = TILES / ELEMENTS / (from.c + rows);
+    let most = TILES / size.elements() / (from.c + rows);
     most.max(FEWEST_TILES)
-        .min(tiles(geometry))
+        .min(size.count(geometry))
         .next_multiple_of(tile)
 }
 
@@ -510,10 +522,34 @@ pub(super) unsafe fn weights_of_tiles(
     }
 }
 
+/// Returns the summands of the sums of a tile's elements that add `biases` to each pixel. The result
+/// has those of all rows for the first element of a tile, then those for the next.
+pub(super) fn biases_of_tiles(size: TileSize, biases: &[f32]) -> Vec<f32> {
+    let factors = bias_factors(size);
+    let products = factors
+        .iter()
+        .flat_map(|down| factors.iter().map(move |along| down * along));
+    products
+        .flat_map(|factor| biases.iter().map(move |bias| factor * bias))
+        .collect()
+}
+
+/// Returns the distance between two elements of `tiles` tiles with `channels` channels, in floats.
+/// With a line of the cache between them, the elements of a tile are in different sets of the
+/// cache. Without it, for example, all elements of 16 tiles with 64 channels are in one set.
+fn element_distance(tiles: usize, channels: usize) -> usize {
+    tiles * channels + LANES
+}
+
 /// Returns the number of floats in the scratch memory of [`convolve_tiles`].
-pub(super) fn tiles_scratch(geometry: &Geometry, rows: usize, tile: usize) -> usize {
-    let (_, from) = geometry.input;
-    ELEMENTS * (tiles_at_a_time(geometry, rows, tile) * (from.c + rows) + from.c)
+pub(super) fn tiles_scratch(
+    geometry: &Geometry,
+    size: TileSize,
+    rows: usize,
+    tile: usize,
+) -> usize {
+    let ((_, from), most) = (geometry.input, tiles_at_a_time(geometry, size, rows, tile));
+    size.elements() * (element_distance(most, from.c) + element_distance(most, rows) + from.c)
 }
 
 /// The matrix products of a convolution by Winograd tiles, as one affine layer without activation.
@@ -526,27 +562,30 @@ pub(super) struct TileLayer<'a> {
     pub(super) activation: Activation,
 }
 
-/// Computes some Winograd tiles of a 3 × 3 convolution. The other arguments are those of
-/// `convolve`, except that `zeros` has the length of a pixel.
+/// Computes some Winograd tiles of a 3 × 3 convolution. `room` has the size that [`tiles_scratch`]
+/// returns. The other arguments are those of `convolve`.
 ///
-/// SAFETY: as `convolve`. The layer's rows are ELEMENTS times at most the result's channels, and
-/// its inputs are the image's channels.
+/// SAFETY: as `convolve`. The layer's rows are the number of a tile's elements times at most the
+/// result's channels, and its inputs are the image's channels.
 pub(super) unsafe fn convolve_tiles(
     layer: &TileLayer<'_>,
     geometry: &Geometry,
     tiles: Range<usize>,
     Operands { x, result }: Operands,
-    Scratch { zeros, room }: Scratch,
+    room: *mut f32,
 ) {
-    let (rows, (_, from)) = (layer.layer.biases.len() / ELEMENTS, geometry.input);
-    let most = tiles_at_a_time(geometry, rows, layer.kernels.tile_records);
+    let (size, (_, from)) = (layer.transforms.size, geometry.input);
+    let rows = layer.layer.biases.len() / size.elements();
+    let most = tiles_at_a_time(geometry, size, rows, layer.kernels.tile_records);
     let mut first = tiles.start;
     while first < tiles.end {
         let count = most.min(tiles.end - first);
-        let (apart, sums_apart) = (count * from.c, count * rows);
-        let sums = room.wrapping_add(ELEMENTS * apart);
+        let apart = element_distance(count, from.c);
+        let sums_apart = element_distance(count, rows);
+        let sums = room.wrapping_add(size.elements() * apart);
         let some = SomeTiles {
             geometry,
+            size,
             first,
             count,
             rows,
@@ -554,12 +593,12 @@ pub(super) unsafe fn convolve_tiles(
             apart,
             sums,
             sums_apart,
-            edge: sums.wrapping_add(ELEMENTS * sums_apart),
+            edge: sums.wrapping_add(size.elements() * sums_apart),
         };
         // SAFETY: the caller's promise. `tiles_scratch` has counted the elements, the sums and one
         // tile.
         unsafe {
-            some.spread(layer.transforms, x, zeros);
+            some.spread(layer.transforms, x);
             some.multiply(layer);
             some.gather(layer, result);
         }
@@ -567,24 +606,25 @@ pub(super) unsafe fn convolve_tiles(
     }
 }
 
-/// The Winograd tiles that are computed at a time, and their scratch memory. A tile has 16
-/// elements. A block of the memory has one element of all these tiles.
+/// The Winograd tiles that are computed at a time, and their scratch memory. A block of the memory
+/// has one element of all these tiles.
 struct SomeTiles<'a> {
     geometry: &'a Geometry,
+    size: TileSize,
     first: usize,
     count: usize,
     /// The number of channels of the result. Each element of a tile has a sum for each channel.
     rows: usize,
-    /// The transformed image, in one block for each of the 16 elements of a tile.
+    /// The transformed image, in one block for each element of a tile.
     elements: *mut f32,
     /// The distance between blocks in `elements`, in floats.
     apart: usize,
-    /// The sums over the input channels. Each of a tile's 16 elements has a block, with the sums of
-    /// all tiles and result channels.
+    /// The sums over the input channels. Each element of a tile has a block, with the sums of all
+    /// tiles and result channels.
     sums: *mut f32,
     /// The distance between blocks in `sums`, in floats.
     sums_apart: usize,
-    /// Memory for the 4 × 4 pixels of a tile that reaches outside the image.
+    /// Memory for the pixels of a tile that reaches outside the image.
     edge: *mut f32,
 }
 
@@ -593,38 +633,38 @@ impl SomeTiles<'_> {
     #[inline(always)]
     fn position(&self, n: usize) -> (usize, usize) {
         let ((_, to), n) = (self.geometry.output, self.first + n);
-        let columns = to.w.div_ceil(2);
-        (n / columns * 2, n % columns * 2)
+        let pixels = self.size.pixels();
+        let columns = to.w.div_ceil(pixels);
+        (n / columns * pixels, n % columns * pixels)
     }
 
-    /// Transforms the 4 × 4 image pixels of each tile into 16 elements. If a tile reaches outside
-    /// the image, its pixels are first copied to `edge`, with zeros for pixels outside.
+    /// Transforms the image pixels of each tile into its elements. If a tile reaches outside the
+    /// image, its pixels are first copied to `edge`, with zeros for pixels outside.
     ///
     /// SAFETY: as `convolve_tiles`.
     #[inline(always)]
-    unsafe fn spread(&self, transforms: &Transforms, x: *const f32, zeros: *const f32) {
+    unsafe fn spread(&self, transforms: &Transforms, x: *const f32) {
         let ((image, from), border) = (self.geometry.input, self.geometry.window.border);
+        let side = self.size.side();
         for n in 0..self.count {
-            let (y, column) = self.position(n);
-            let (y, column) = (y.wrapping_sub(border.top), column.wrapping_sub(border.left));
+            let position = self.position(n);
+            let (y, column) = (
+                position.0.wrapping_sub(border.top),
+                position.1.wrapping_sub(border.left),
+            );
             let start = image.first.wrapping_add(y.wrapping_mul(image.line));
             let start = x.wrapping_add(start.wrapping_add(column.wrapping_mul(image.pixel)));
             let to = self.elements.wrapping_add(n * from.c);
+            let whole = |at: usize, n: usize| at < n.saturating_sub(side - 1);
             // SAFETY: the pixels are in the image, or were copied to `edge`.
             unsafe {
-                if y < from.h.saturating_sub(3) && column < from.w.saturating_sub(3) {
+                if whole(y, from.h) && whole(column, from.w) {
                     (transforms.spread)(start, image.into(), from.c, to, self.apart);
                     continue;
                 }
-                for e in 0..ELEMENTS {
-                    let inside =
-                        y.wrapping_add(e / 4) < from.h && column.wrapping_add(e % 4) < from.w;
-                    let pixel = start.wrapping_add(e / 4 * image.line + e % 4 * image.pixel);
-                    let pixel = if inside { pixel } else { zeros };
-                    std::ptr::copy_nonoverlapping(pixel, self.edge.add(e * from.c), from.c);
-                }
+                self.copy_pixels(position, start);
                 let steps = Steps {
-                    line: 4 * from.c,
+                    line: side * from.c,
                     pixel: from.c,
                 };
                 (transforms.spread)(self.edge, steps, from.c, to, self.apart);
@@ -632,14 +672,50 @@ impl SomeTiles<'_> {
         }
     }
 
-    /// Computes the sums. For each of the 16 elements they are the matrix product of all tiles with
-    /// the transformed weights.
+    /// Copies the pixels of the tile at a position to `edge`, with zeros for pixels outside the
+    /// image. `start` is the address at which the first pixel is or would be.
+    ///
+    /// SAFETY: as `convolve_tiles`.
+    #[inline(always)]
+    unsafe fn copy_pixels(&self, (y, x): (usize, usize), start: *const f32) {
+        let ((image, from), border) = (self.geometry.input, self.geometry.window.border);
+        let side = self.size.side();
+        let lines = inside(y, border.top, 1, side, from.h);
+        let columns = inside(x, border.left, 1, side, from.w);
+        for i in 0..side {
+            let to = self.edge.wrapping_add(i * side * from.c);
+            // SAFETY: `edge` has room for all pixels, and those that are read are in the image.
+            unsafe {
+                if !lines.contains(&i) || columns.is_empty() {
+                    to.write_bytes(0, side * from.c);
+                    continue;
+                }
+                to.write_bytes(0, columns.start * from.c);
+                let line = start.wrapping_add(i * image.line);
+                if image.pixel == from.c {
+                    let first = columns.start * from.c;
+                    let pixels = line.wrapping_add(first);
+                    std::ptr::copy_nonoverlapping(pixels, to.add(first), columns.len() * from.c);
+                } else {
+                    for j in columns.clone() {
+                        let pixel = line.wrapping_add(j * image.pixel);
+                        std::ptr::copy_nonoverlapping(pixel, to.add(j * from.c), from.c);
+                    }
+                }
+                let behind = to.add(columns.end * from.c);
+                behind.write_bytes(0, (side - columns.end) * from.c);
+            }
+        }
+    }
+
+    /// Computes the sums. For each element they are the matrix product of all tiles with the
+    /// transformed weights.
     ///
     /// SAFETY: as `convolve_tiles`.
     #[inline(always)]
     unsafe fn multiply(&self, layer: &TileLayer<'_>) {
         let ((_, from), rows) = (self.geometry.input, self.rows);
-        for e in 0..ELEMENTS {
+        for e in 0..self.size.elements() {
             let sums = self.sums.wrapping_add(e * self.sums_apart);
             let sub = Subproblem {
                 layer: layer.layer,
@@ -658,8 +734,7 @@ impl SomeTiles<'_> {
         }
     }
 
-    /// Transforms the 16 sums of each tile into 2 × 2 pixels of the result, and applies the
-    /// activation.
+    /// Transforms the sums of each tile into pixels of the result, and applies the activation.
     ///
     /// SAFETY: as `convolve_tiles`.
     #[inline(always)]
@@ -671,8 +746,8 @@ impl SomeTiles<'_> {
             let pixels = Pixels {
                 first: result.wrapping_add(output.first + y * output.line + column * output.pixel),
                 steps: output.into(),
-                lines: (to.h - y).min(2),
-                columns: (to.w - column).min(2),
+                lines: (to.h - y).min(self.size.pixels()),
+                columns: (to.w - column).min(self.size.pixels()),
             };
             let sums = self.sums.wrapping_add(n * rows);
             // SAFETY: the pixels are in the result, and have as many channels as there are rows.

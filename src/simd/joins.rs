@@ -92,7 +92,7 @@ fn moved(layer: &Action, copy: &Action) -> Option<Geometry> {
         Action::Convolution(dense, geometry) if dense.whole.is_none() => {
             (dense.biases.len(), geometry)
         }
-        Action::Tiles(dense, geometry) => (Action::rows_of_tile(dense), geometry),
+        Action::Tiles(dense, geometry, size) => (Action::rows_of_tile(dense, *size), geometry),
         _ => return None,
     };
     let Action::Gather { moves, .. } = copy else {
@@ -114,7 +114,7 @@ fn moved(layer: &Action, copy: &Action) -> Option<Geometry> {
 /// Gives a convolution another geometry, and returns the one that it had.
 fn swap_output(layer: &mut Action, geometry: Geometry) -> Geometry {
     match layer {
-        Action::Convolution(_, of) | Action::Tiles(_, of) => replace(of, geometry),
+        Action::Convolution(_, of) | Action::Tiles(_, of, _) => replace(of, geometry),
         _ => geometry,
     }
 }

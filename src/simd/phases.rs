@@ -7,6 +7,7 @@
 //! record.
 
 use super::bands::{self, Band};
+use super::images;
 use super::micro::Kernels;
 use super::steps::{Action, HostStep, Place};
 use crate::planner::fit::LARGE;
@@ -91,8 +92,13 @@ pub(super) fn of_record(
                 };
                 rows.or((tiles > 1).then(|| Split::Parts(parts.min(tiles))))
             }
-            (Action::Tiles(..), tiles) => {
-                let parts = parts.min(tiles.div_ceil(kernels.tile_records));
+            (Action::Tiles(_, geometry, size), _) => {
+                let tile = kernels.tile_records;
+                let units = images::tile_units(geometry, *size, tile);
+                let whole = size.count(geometry).div_ceil(tile);
+                // Each part reads all weights, so parts of less than a micro-tile pay only for
+                // threads that had no part otherwise.
+                let parts = parts.min(whole.max(units.min(threads)));
                 (parts > 1).then_some(Split::Parts(parts))
             }
             (_, lines) => (parts.min(lines) > 1).then(|| Split::Parts(parts.min(lines))),

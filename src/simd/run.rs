@@ -19,6 +19,7 @@ use crate::ir::plan::{NAN_CLASS, SLOTS};
 use crate::ir::view::Geometry;
 use crate::observe::profile::StepClock;
 use crate::observe::trace::{Name, Track};
+use crate::planner::tiles::TileSize;
 use crate::sys::thread::Serve;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -352,8 +353,8 @@ impl TeamState {
                 Action::Convolution(dense, geometry) => {
                     self.convolution(step, (dense, geometry), context);
                 }
-                Action::Tiles(dense, geometry) => {
-                    self.tiles_of_image(step, (dense, geometry), context);
+                Action::Tiles(dense, geometry, size) => {
+                    self.tiles_of_image(step, (dense, geometry, *size), context);
                 }
                 Action::Activate(activation) => self.activation(i, *activation, context),
                 Action::ArgMax(outputs) => {
@@ -477,33 +478,33 @@ impl TeamState {
     unsafe fn tiles_of_image(
         &self,
         step: &HostStep,
-        (dense, geometry): (&Dense, &Geometry),
+        (dense, geometry, size): (&Dense, &Geometry, TileSize),
         context: &TileContext,
     ) {
-        // The share is cut so that each part has whole micro-tiles. Their records are Winograd
-        // tiles of 2 × 2 pixels.
-        let (tile, count) = (self.kernels.tile_records, images::tiles(geometry));
-        let tiles = context.share.of(count.div_ceil(tile));
-        let tiles = tiles.start * tile..count.min(tiles.end * tile);
+        let (tile, count) = (self.kernels.tile_records, size.count(geometry));
+        let tiles = context.share.of(images::tile_units(geometry, size, tile));
+        let unit = images::tile_unit(geometry, size, tile);
+        let tiles = tiles.start * unit..count.min(tiles.end * unit);
         for n in context.records.clone() {
             let (operands, scratch) = (self.operands(step, context, n), self.scratch(context));
             // SAFETY: passed on.
-            unsafe { self.convolve_tiles(dense, geometry, tiles.clone(), operands, scratch) }
+            unsafe {
+                self.convolve_tiles((dense, geometry, size), tiles.clone(), operands, scratch)
+            }
         }
     }
 
-    /// Computes some Winograd tiles, each of 2 × 2 pixels.
+    /// Computes some Winograd tiles.
     ///
     /// SAFETY: as declared for `step`.
     unsafe fn convolve_tiles(
         &self,
-        dense: &Dense,
-        geometry: &Geometry,
+        (dense, geometry, size): (&Dense, &Geometry, TileSize),
         tiles: Range<usize>,
         operands: Operands,
         scratch: Scratch,
     ) {
-        let Some(transforms) = &self.kernels.transforms else {
+        let Some(transforms) = self.kernels.transforms_of(size) else {
             return;
         };
         let mut layer = dense.layer(dense.weights.floats());
@@ -515,7 +516,7 @@ impl TeamState {
             activation: dense.activation,
         };
         // SAFETY: `check` has compared the sizes.
-        unsafe { images::convolve_tiles(&layer, geometry, tiles, operands, scratch) }
+        unsafe { images::convolve_tiles(&layer, geometry, tiles, operands, scratch.room) }
     }
 
     /// Runs the steps of a band for the tile's records, or for its share of the lines of the band's
@@ -618,11 +619,11 @@ impl TeamState {
                     let rows = 0..dense.biases.len();
                     self.convolve(dense, geometry, rows, pixels, operands, (scratch, lost));
                 }
-                Action::Tiles(dense, geometry) => {
+                Action::Tiles(dense, geometry, size) => {
                     let (_, to) = geometry.output;
-                    let columns = to.w.div_ceil(2);
-                    let tiles = lines.start / 2 * columns..lines.end.div_ceil(2) * columns;
-                    self.convolve_tiles(dense, geometry, tiles, operands, scratch);
+                    let (side, columns) = (size.pixels(), to.w.div_ceil(size.pixels()));
+                    let tiles = lines.start / side * columns..lines.end.div_ceil(side) * columns;
+                    self.convolve_tiles((dense, geometry, *size), tiles, operands, scratch);
                 }
                 Action::Windows {
                     bytes: Some(weights),

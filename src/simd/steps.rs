@@ -3,7 +3,6 @@
 use super::buffers::Floats;
 use super::dense::{Dense, Weights};
 use super::images;
-use super::micro::winograd;
 use super::micro::{
     ByteSum, Bytes, ChannelWeights, Kernels, Rescale, SumIntegers, SumNumbers, WindowOp,
 };
@@ -16,7 +15,7 @@ use crate::ir::op::{Arithmetic, Math, SoftmaxOf};
 use crate::ir::product::Product;
 use crate::ir::taps::Taps;
 use crate::ir::view::{Geometry, Image};
-use crate::planner::fit;
+use crate::planner::tiles::{self, TileSize};
 use std::borrow::Cow;
 
 /// A step of the network.
@@ -109,10 +108,10 @@ pub(crate) enum Action {
     Affine(Dense),
     /// A convolution of all channels. `Dense::inputs` are the elements of a window.
     Convolution(Dense, Geometry),
-    /// A 3 × 3 convolution of all channels by Winograd's tiles of 2 × 2 pixels. The weights are
-    /// transformed: all rows for the first element of a tile, then those for the next. The
-    /// activation is applied after the last transform.
-    Tiles(Dense, Geometry),
+    /// A 3 × 3 convolution of all channels by Winograd's tiles. The weights are transformed: all
+    /// rows for the first element of a tile, then those for the next. The activation is applied
+    /// after the last transform.
+    Tiles(Dense, Geometry, TileSize),
     /// Pooling or a depthwise convolution: a function of each window, channel by channel.
     Windows {
         operation: WindowOp,
@@ -193,16 +192,17 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    /// Turns a convolution into [`Action::Tiles`], if [`fit::by_tiles`] says so and the instruction
-    /// set has the transforms. Leaves other steps as they are.
+    /// Turns a convolution into [`Action::Tiles`], if [`tiles::by_tiles`] names a size of tiles.
+    /// Leaves other steps as they are.
     pub(super) fn by_tiles(&mut self, kernels: &Kernels) -> Result<(), Error> {
         let Action::Convolution(dense, geometry) = self else {
             return Ok(());
         };
         let (rows, (_, from), panel) = (dense.biases.len(), geometry.input, dense.panel);
         let channels = from.c;
-        let transforms = kernels.transforms.as_ref();
-        let Some(transforms) = transforms.filter(|_| fit::by_tiles(geometry, rows)) else {
+        let sizes = kernels.transforms.iter().map(|t| t.size);
+        let size = tiles::by_tiles(geometry, rows, sizes);
+        let Some(transforms) = size.and_then(|size| kernels.transforms_of(size)) else {
             return Ok(());
         };
         dense.check();
@@ -211,17 +211,16 @@ impl Action {
             return Ok(());
         }
         assert!(dense.inputs == 9 * channels && panel % kernels.lanes == 0);
-        let tiles = Floats::new(winograd::ELEMENTS * rows * channels)?;
+        let size = transforms.size;
+        let weights = Floats::new(size.elements() * rows * channels)?;
         // SAFETY: nobody else has the result yet; the sizes are those that were checked.
         unsafe {
-            let places = (&*dense.scaled_weights(), tiles.slice_mut());
+            let places = (&*dense.scaled_weights(), weights.slice_mut());
             images::weights_of_tiles(transforms, places, (rows, channels), (panel, dense.columns));
         }
-        let mut biases = vec![0.0; winograd::ELEMENTS * rows];
-        biases[winograd::SHARED * rows..][..rows].copy_from_slice(&dense.biases);
         let dense = Dense {
-            weights: Weights::copied(tiles),
-            biases: biases.into(),
+            weights: Weights::copied(weights),
+            biases: images::biases_of_tiles(size, &dense.biases).into(),
             scales: Vec::new(),
             panel,
             columns: channels,
@@ -230,13 +229,13 @@ impl Action {
             rescale: None,
             whole: None,
         };
-        *self = Action::Tiles(dense, *geometry);
+        *self = Action::Tiles(dense, *geometry, size);
         Ok(())
     }
 
     /// The rows of the result of a convolution by tiles.
-    pub(super) fn rows_of_tile(tiles: &Dense) -> usize {
-        tiles.biases.len() / winograd::ELEMENTS
+    pub(super) fn rows_of_tile(tiles: &Dense, size: TileSize) -> usize {
+        tiles.biases.len() / size.elements()
     }
 
     /// The buffer of the second operand.
@@ -267,7 +266,7 @@ impl Action {
     /// one. It is 1 for steps that are not cut into such parts.
     pub(super) fn parts(&self) -> usize {
         match self {
-            Action::Tiles(_, geometry) => images::tiles(geometry),
+            Action::Tiles(_, geometry, size) => size.count(geometry),
             Action::Convolution(_, Geometry { output, .. }) => {
                 let (_, to) = output;
                 to.h * to.w
@@ -292,11 +291,11 @@ impl Action {
         let image = |(image, shape): (Image, Shape)| image.pixel * shape.w * shape.h;
         match self {
             Action::Convolution(dense, geometry) => 2 * dense.inputs * image(geometry.output),
-            Action::Tiles(_, geometry) => {
+            Action::Tiles(_, geometry, size) => {
                 let ((Image { pixel: rows, .. }, _), (_, Shape { c, .. })) =
                     (geometry.output, geometry.input);
                 let each = rows * c + 4 * (rows + c);
-                2 * winograd::ELEMENTS * images::tiles(geometry) * each
+                2 * size.elements() * size.count(geometry) * each
             }
             Action::Windows { geometry, .. } => {
                 let (rows, columns) = geometry.window.size;

@@ -513,11 +513,11 @@ fn room(steps: &[HostStep], bands: &[Band], kernels: &Kernels, arena: usize) -> 
             images::scratch(geometry, kernels.tile_records),
             images::runs(geometry).length,
         ],
-        Action::Tiles(dense, geometry) => {
-            let (rows, (_, from)) = (Action::rows_of_tile(dense), geometry.input);
+        Action::Tiles(dense, geometry, size) => {
+            let rows = Action::rows_of_tile(dense, *size);
             [
-                images::tiles_scratch(geometry, rows, kernels.tile_records),
-                from.c,
+                images::tiles_scratch(geometry, *size, rows, kernels.tile_records),
+                0,
             ]
         }
         Action::Product { product, .. } => [

@@ -29,7 +29,7 @@ pub(super) const NEON: Kernels = Kernels {
     combine: image::combine::<F32x4>,
     scale: image::scale::<F32x4>,
     sum: image::sum::<F32x4>,
-    transforms: None,
+    transforms: &[],
 };
 
 /// Returns the kernels for whole numbers that this CPU can run, fastest first. Cortex-A55, A75, A76

@@ -7,6 +7,7 @@ use super::kernel::Subproblem;
 use super::whole::{self, Packed, PackedRuns, Tiles, WholeKernels, WholePlace, WholeWindows};
 use super::winograd::{Pixels, Steps, Transforms};
 use super::{Activation, Affine, Bounds, Kernels, Lanes4, of_bytes, of_halves};
+use crate::planner::tiles::TileSize;
 
 /// Returns the kernels that this CPU can run, fastest first.
 pub(super) fn available() -> [Option<Kernels>; 2] {
@@ -130,7 +131,9 @@ macro_rules! kernels {
             scale: |some| unsafe { scaled(scale, some) },
             // SAFETY: the caller's promise is passed on.
             sum: |some| unsafe { sum(&some.into()) },
-            transforms: Some(Transforms {
+            // F(4×4, 3×3) has no C version.
+            transforms: &[Transforms {
+                size: TileSize::Two,
                 // SAFETY: the caller's promise is passed on.
                 filters: |from, apart, to, apart_to, n| unsafe {
                     filters(from, apart, to, apart_to, n)
@@ -143,7 +146,7 @@ macro_rules! kernels {
                 gather: |from, apart, channels, pixels, bounds| unsafe {
                     gather(from, apart, channels, &(pixels, bounds).into())
                 },
-            }),
+            }],
         }
     }};
 }

@@ -59,6 +59,7 @@ pub(super) use whole::{ROOM, Rescale, WholeKernels, WholeSubproblem, WholeWeight
 
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
+use crate::planner::tiles::TileSize;
 use vector::{Lanes4, Vector};
 use winograd::Transforms;
 
@@ -164,9 +165,10 @@ pub(super) struct Kernels {
     ///
     /// SAFETY: the sum is sound, and the CPU has the instruction set.
     pub(crate) sum: unsafe fn(&WholeSum),
-    /// The transforms of convolutions by tiles. `None` if tiles are not known to be faster. On
-    /// x86-64 they were measured to be, on 32-bit ARM a count of instructions says so.
-    pub(crate) transforms: Option<Transforms>,
+    /// The transforms of convolutions by tiles, for each size of tiles. Empty if tiles are not known
+    /// to be faster. On x86-64 they were measured to be, on 32-bit ARM a count of instructions says
+    /// so.
+    pub(crate) transforms: &'static [Transforms],
 }
 
 /// True if the program may get weights of any type, because it is compiled without knowing them.
@@ -262,10 +264,15 @@ const PORTABLE: Kernels = Kernels {
     combine: image::combine::<Lanes4>,
     scale: image::scale::<Lanes4>,
     sum: image::sum::<Lanes4>,
-    transforms: None,
+    transforms: &[],
 };
 
 impl Kernels {
+    /// Returns the transforms for tiles of a size, if the instruction set has them.
+    pub(super) fn transforms_of(&self, size: TileSize) -> Option<&'static Transforms> {
+        self.transforms.iter().find(|t| t.size == size)
+    }
+
     /// Applies the activation to the results of `affine`, unless `affine` has applied it already.
     ///
     /// SAFETY: as `affine`.

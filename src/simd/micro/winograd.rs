@@ -1,24 +1,44 @@
-//! Winograd's F(2×2, 3×3). It computes four pixels of a 3 × 3 convolution from 16 products per
-//! channel instead of 36. (S. Winograd, "Arithmetic Complexity of Computations", 1980; A. Lavin and
-//! S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2015.) A tile d has 4 × 4 pixels.
-//! With a filter g, the four results of the tile are Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A. G, B and A are
-//! constant matrices. For each of the 16 elements, the products over all channels and many tiles
-//! are a matrix product.
+//! Winograd's F(2×2, 3×3) and F(4×4, 3×3). They compute the pixels of a 3 × 3 convolution from fewer
+//! products per channel: 16 instead of 36 for four pixels, or 36 instead of 144 for sixteen.
+//! (S. Winograd, "Arithmetic Complexity of Computations", 1980; A. Lavin and S. Gray, "Fast
+//! Algorithms for Convolutional Neural Networks", 2015.) A tile d has 4 × 4 or 6 × 6 pixels. With a
+//! filter g, the results of the tile are Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A. G, B and A are constant matrices.
+//! For each element of a tile, the products over all channels and many tiles are a matrix product.
+//!
+//! The matrices follow from the points at which polynomials are multiplied. F(2×2) has 0, 1, -1 and
+//! infinity. F(4×4) has 0, ±√½, ±√2 and infinity. With the usual 0, ±1, ±2 its errors are twice as
+//! large (`docs/measured/accuracy.md`).
 
 use super::Bounds;
 use super::vector::Vector;
 use crate::ir::view::Image;
+use crate::planner::tiles::TileSize;
+use std::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
 
-/// The number of elements in a tile's transform, and of its products per channel.
-pub(crate) const ELEMENTS: usize = 16;
+/// The largest number of elements along a side of a tile, rounded up to the limit of `unrolled!`.
+const MOST: usize = 8;
 
-/// The index of the element that contributes equally to all four pixels of a tile. The bias is
-/// added to this element.
-pub(crate) const SHARED: usize = 5;
+/// Returns factors f for the elements along a side of a tile, with Aᵀ f = 1. The bias times f fᵀ is
+/// added to the elements' sums, so each pixel gets the bias. For F(4×4) these are the smallest such
+/// factors.
+pub(crate) fn bias_factors(size: TileSize) -> &'static [f32] {
+    match size {
+        TileSize::Two => &[0.0, 1.0, 0.0, 0.0],
+        TileSize::Four => &[
+            0.2,
+            0.2 + SQRT_2 / 4.0,
+            0.2 - SQRT_2 / 4.0,
+            0.2 + SQRT_2 / 8.0,
+            0.2 - SQRT_2 / 8.0,
+            -0.25,
+        ],
+    }
+}
 
 /// The transforms before and after the products, for one instruction set.
 #[derive(Clone, Copy)]
 pub(crate) struct Transforms {
+    pub(crate) size: TileSize,
     /// Computes G g Gᵀ for filters that are side by side. The arguments are the address of the
     /// filters' first taps, the distance between taps, the result, the distance between its
     /// elements, and the number of filters. That number must be a multiple of the lanes.
@@ -31,7 +51,7 @@ pub(crate) struct Transforms {
     ///
     /// SAFETY: the pixels and the room for the elements exist, and the CPU has the instruction set.
     pub(crate) spread: unsafe fn(*const f32, Steps, usize, *mut f32, usize),
-    /// Computes Aᵀ m A from the 16 sums m of a tile, and clamps the result. The arguments are the
+    /// Computes Aᵀ m A from the sums m of a tile's elements, and clamps the result. The arguments are the
     /// address of element 0, the distance between elements, the number of channels, the pixels, and
     /// the bounds.
     ///
@@ -58,14 +78,103 @@ pub(crate) struct Pixels {
     /// The address of the tile's first pixel in the result.
     pub(crate) first: *mut f32,
     pub(crate) steps: Steps,
-    /// The number of the tile's lines inside the image, 1 or 2. `columns` is that of its columns.
+    /// The number of the tile's lines inside the image, at least 1. `columns` is that of its
+    /// columns.
     pub(crate) lines: usize,
     pub(crate) columns: usize,
 }
 
+/// Computes Bᵀ x for one line or column of a tile with P pixels a side. Only the first P + 2 vectors
+/// have a meaning.
+///
+/// SAFETY: the CPU has the instruction set.
+#[inline(always)]
+unsafe fn spread_line<V: Vector, const P: usize>(x: [V; MOST]) -> [V; MOST] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (one, minus) = (V::splat(1.0), V::splat(-1.0));
+        let mut d = x;
+        if P == 2 {
+            d[0] = x[0].fma(x[2], minus);
+            d[1] = x[1].fma(x[2], one);
+            d[2] = x[2].fma(x[1], minus);
+            d[3] = x[1].fma(x[3], minus);
+        } else {
+            let (minus_two, minus_half) = (V::splat(-2.0), V::splat(-0.5));
+            let both = V::splat(-2.5);
+            let (even, odd) = (x[4].fma(x[2], minus_two), x[3].fma(x[1], minus_two));
+            d[0] = x[0].fma(x[2], both).fma(x[4], one);
+            d[1] = even.fma(odd, V::splat(FRAC_1_SQRT_2));
+            d[2] = even.fma(odd, V::splat(-FRAC_1_SQRT_2));
+            let (even, odd) = (x[4].fma(x[2], minus_half), x[3].fma(x[1], minus_half));
+            d[3] = even.fma(odd, V::splat(SQRT_2));
+            d[4] = even.fma(odd, V::splat(-SQRT_2));
+            d[5] = x[1].fma(x[3], both).fma(x[5], one);
+        }
+        d
+    }
+}
+
+/// Computes Aᵀ m for one line or column of a tile. Only the first P vectors have a meaning.
+///
+/// SAFETY: the CPU has the instruction set.
+#[inline(always)]
+unsafe fn gather_line<V: Vector, const P: usize>(m: [V; MOST]) -> [V; MOST] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (zero, one, minus) = (V::splat(0.0), V::splat(1.0), V::splat(-1.0));
+        let mut y = m;
+        if P == 2 {
+            y[0] = m[0].fma(m[1], one).fma(m[2], one);
+            y[1] = m[1].fma(m[2], minus).fma(m[3], minus);
+        } else {
+            let (sum_a, difference_a) = (m[1].fma(m[2], one), m[1].fma(m[2], minus));
+            let (sum_b, difference_b) = (m[3].fma(m[4], one), m[3].fma(m[4], minus));
+            let power = |x: f32| V::splat(x);
+            y[0] = m[0].fma(sum_a, one).fma(sum_b, one);
+            y[1] = zero
+                .fma(difference_a, power(FRAC_1_SQRT_2))
+                .fma(difference_b, power(SQRT_2));
+            y[2] = zero.fma(sum_a, power(0.5)).fma(sum_b, power(2.0));
+            y[3] = m[5]
+                .fma(difference_a, power(FRAC_1_SQRT_2 / 2.0))
+                .fma(difference_b, power(2.0 * SQRT_2));
+        }
+        y
+    }
+}
+
+/// Computes G g for one line or column of a filter. Only the first three vectors of `g` have a
+/// meaning, and the first P + 2 of the result.
+///
+/// SAFETY: the CPU has the instruction set.
+#[inline(always)]
+unsafe fn filter_line<V: Vector, const P: usize>(g: [V; MOST]) -> [V; MOST] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (zero, one, half) = (V::splat(0.0), V::splat(1.0), V::splat(0.5));
+        let mut u = g;
+        if P == 2 {
+            let ends = zero.fma(g[0].fma(g[2], one), half);
+            u[1] = ends.fma(g[1], half);
+            u[2] = ends.fma(g[1], V::splat(-0.5));
+            u[3] = g[2];
+        } else {
+            let ends = zero.fma(g[0].fma(g[2], half), V::splat(-2.0 / 3.0));
+            u[1] = ends.fma(g[1], V::splat(-2.0 / 3.0 * FRAC_1_SQRT_2));
+            u[2] = ends.fma(g[1], V::splat(2.0 / 3.0 * FRAC_1_SQRT_2));
+            let ends = zero.fma(g[0].fma(g[2], V::splat(2.0)), V::splat(1.0 / 6.0));
+            u[3] = ends.fma(g[1], V::splat(SQRT_2 / 6.0));
+            u[4] = ends.fma(g[1], V::splat(-SQRT_2 / 6.0));
+            u[5] = g[2];
+        }
+        u
+    }
+}
+
 /// SAFETY: as declared for [`Transforms::spread`].
 #[inline(always)]
-pub(super) unsafe fn spread<V: Vector>(
+pub(super) unsafe fn spread<V: Vector, const P: usize>(
     first: *const f32,
     Steps { line, pixel }: Steps,
     channels: usize,
@@ -74,25 +183,20 @@ pub(super) unsafe fn spread<V: Vector>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let (one, minus) = (V::splat(1.0), V::splat(-1.0));
+        let zero = V::splat(0.0);
         for c in (0..channels).step_by(V::LANES) {
-            let mut d = [[one; 4]; 4];
-            unrolled!(j < 4, {
-                let mut x = [one; 4];
-                unrolled!(i < 4, {
+            let mut d = [[zero; MOST]; MOST];
+            unrolled!(j < P + 2, {
+                let mut x = [zero; MOST];
+                unrolled!(i < P + 2, {
                     x[i] = V::load(first.add(i * line + j * pixel + c))
                 });
-                d[0][j] = x[0].fma(x[2], minus);
-                d[1][j] = x[1].fma(x[2], one);
-                d[2][j] = x[2].fma(x[1], minus);
-                d[3][j] = x[1].fma(x[3], minus);
+                let x = spread_line::<V, P>(x);
+                unrolled!(i < P + 2, { d[i][j] = x[i] });
             });
-            unrolled!(i < 4, {
-                let (x, to) = (d[i], to.add(4 * i * apart + c));
-                x[0].fma(x[2], minus).store(to);
-                x[1].fma(x[2], one).store(to.add(apart));
-                x[2].fma(x[1], minus).store(to.add(2 * apart));
-                x[1].fma(x[3], minus).store(to.add(3 * apart));
+            unrolled!(i < P + 2, {
+                let (x, to) = (spread_line::<V, P>(d[i]), to.add((P + 2) * i * apart + c));
+                unrolled!(j < P + 2, { x[j].store(to.add(j * apart)) });
             });
         }
     }
@@ -100,7 +204,7 @@ pub(super) unsafe fn spread<V: Vector>(
 
 /// SAFETY: as declared for [`Transforms::gather`].
 #[inline(always)]
-pub(super) unsafe fn gather<V: Vector>(
+pub(super) unsafe fn gather<V: Vector, const P: usize>(
     from: *const f32,
     apart: usize,
     channels: usize,
@@ -109,27 +213,30 @@ pub(super) unsafe fn gather<V: Vector>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let (zero, one, minus) = (V::splat(0.0), V::splat(1.0), V::splat(-1.0));
+        let zero = V::splat(0.0);
         let (least, largest) = (V::splat(least), V::splat(largest));
         // Adding 0 · y makes the result NaN if y is NaN or infinite. Clamping alone would hide such
         // values.
         let bounded = |y: V| largest.min(least.max(y)).fma(y, zero);
         for c in (0..channels).step_by(V::LANES) {
-            let mut s = [[zero; 4]; 2];
-            unrolled!(j < 4, {
-                let mut m = [zero; 4];
-                unrolled!(i < 4, { m[i] = V::load(from.add((4 * i + j) * apart + c)) });
-                s[0][j] = m[0].fma(m[1], one).fma(m[2], one);
-                s[1][j] = m[1].fma(m[2], minus).fma(m[3], minus);
+            let mut s = [[zero; MOST]; MOST];
+            unrolled!(j < P + 2, {
+                let mut m = [zero; MOST];
+                unrolled!(i < P + 2, {
+                    m[i] = V::load(from.add(((P + 2) * i + j) * apart + c))
+                });
+                let m = gather_line::<V, P>(m);
+                unrolled!(i < P, { s[i][j] = m[i] });
             });
-            unrolled!(i < 2, {
-                let (s, to) = (s[i], pixels.first.wrapping_add(i * pixels.steps.line + c));
+            unrolled!(i < P, {
+                let to = pixels.first.wrapping_add(i * pixels.steps.line + c);
                 if i < pixels.lines {
-                    bounded(s[0].fma(s[1], one).fma(s[2], one)).store(to);
-                    if pixels.columns > 1 {
-                        bounded(s[1].fma(s[2], minus).fma(s[3], minus))
-                            .store(to.add(pixels.steps.pixel));
-                    }
+                    let y = gather_line::<V, P>(s[i]);
+                    unrolled!(j < P, {
+                        if j < pixels.columns {
+                            bounded(y[j]).store(to.add(j * pixels.steps.pixel));
+                        }
+                    });
                 }
             });
         }
@@ -138,7 +245,7 @@ pub(super) unsafe fn gather<V: Vector>(
 
 /// SAFETY: as declared for [`Transforms::filters`].
 #[inline(always)]
-pub(super) unsafe fn filters<V: Vector>(
+pub(super) unsafe fn filters<V: Vector, const P: usize>(
     from: *const f32,
     apart: usize,
     to: *mut f32,
@@ -147,26 +254,21 @@ pub(super) unsafe fn filters<V: Vector>(
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        let (zero, one, half) = (V::splat(0.0), V::splat(1.0), V::splat(0.5));
-        let minus = V::splat(-0.5);
+        let zero = V::splat(0.0);
         for i in (0..count).step_by(V::LANES) {
-            let mut lines = [[zero; 3]; 4];
+            let mut lines = [[zero; MOST]; MOST];
             unrolled!(j < 3, {
-                let mut g = [zero; 3];
+                let mut g = [zero; MOST];
                 unrolled!(k < 3, { g[k] = V::load(from.add((3 * k + j) * apart + i)) });
-                let ends = zero.fma(g[0].fma(g[2], one), half);
-                lines[0][j] = g[0];
-                lines[1][j] = ends.fma(g[1], half);
-                lines[2][j] = ends.fma(g[1], minus);
-                lines[3][j] = g[2];
+                let g = filter_line::<V, P>(g);
+                unrolled!(k < P + 2, { lines[k][j] = g[k] });
             });
-            unrolled!(k < 4, {
-                let (g, to) = (lines[k], to.add(4 * k * apart_to + i));
-                let ends = zero.fma(g[0].fma(g[2], one), half);
-                g[0].store(to);
-                ends.fma(g[1], half).store(to.add(apart_to));
-                ends.fma(g[1], minus).store(to.add(2 * apart_to));
-                g[2].store(to.add(3 * apart_to));
+            unrolled!(k < P + 2, {
+                let (g, to) = (
+                    filter_line::<V, P>(lines[k]),
+                    to.add((P + 2) * k * apart_to + i),
+                );
+                unrolled!(j < P + 2, { g[j].store(to.add(j * apart_to)) });
             });
         }
     }

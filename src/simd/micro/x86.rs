@@ -8,6 +8,7 @@ use super::whole::{
 };
 use super::winograd::{self, Pixels, Steps, Transforms};
 use super::{Activation, Arithmetic, Bounds, Kernels, of_bytes, of_halves};
+use crate::planner::tiles::TileSize;
 use std::arch::x86_64::*;
 
 /// Returns the kernels that the CPU and the operating system support, fastest first.
@@ -103,11 +104,20 @@ const AVX2: Kernels = Kernels {
     combine: avx2_combine,
     scale: avx2_scale,
     sum: avx2_sum,
-    transforms: Some(Transforms {
-        filters: avx2_filters,
-        spread: avx2_spread,
-        gather: avx2_gather,
-    }),
+    transforms: &[
+        Transforms {
+            size: TileSize::Two,
+            filters: avx2_filters,
+            spread: avx2_spread,
+            gather: avx2_gather,
+        },
+        Transforms {
+            size: TileSize::Four,
+            filters: avx2_filters_of_four,
+            spread: avx2_spread_of_four,
+            gather: avx2_gather_of_four,
+        },
+    ],
 };
 
 /// Defines functions that each compile a generic kernel for the CPU features `$features`.
@@ -130,11 +140,17 @@ compiled! { "avx2,fma":
         (f: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize);
     avx2_scale = image::scale::<F32x8>, (rows: &Scaling);
     avx2_sum = image::sum::<F32x8>, (sum: &WholeSum);
-    avx2_filters = winograd::filters::<F32x8>,
+    avx2_filters = winograd::filters::<F32x8, 2>,
         (from: *const f32, apart: usize, to: *mut f32, apart_to: usize, count: usize);
-    avx2_spread = winograd::spread::<F32x8>,
+    avx2_filters_of_four = winograd::filters::<F32x8, 4>,
+        (from: *const f32, apart: usize, to: *mut f32, apart_to: usize, count: usize);
+    avx2_spread = winograd::spread::<F32x8, 2>,
         (first: *const f32, steps: Steps, channels: usize, to: *mut f32, apart: usize);
-    avx2_gather = winograd::gather::<F32x8>,
+    avx2_spread_of_four = winograd::spread::<F32x8, 4>,
+        (first: *const f32, steps: Steps, channels: usize, to: *mut f32, apart: usize);
+    avx2_gather = winograd::gather::<F32x8, 2>,
+        (from: *const f32, apart: usize, channels: usize, pixels: Pixels, bounds: Bounds);
+    avx2_gather_of_four = winograd::gather::<F32x8, 4>,
         (from: *const f32, apart: usize, channels: usize, pixels: Pixels, bounds: Bounds);
 }
 
@@ -311,11 +327,20 @@ mod avx512 {
         // multiple of sixteen.
         scale: avx2_scale,
         sum: avx512_sum,
-        transforms: Some(Transforms {
-            filters: avx2_filters,
-            spread: avx512_spread,
-            gather: avx512_gather,
-        }),
+        transforms: &[
+            Transforms {
+                size: TileSize::Two,
+                filters: avx2_filters,
+                spread: avx512_spread,
+                gather: avx512_gather,
+            },
+            Transforms {
+                size: TileSize::Four,
+                filters: avx2_filters_of_four,
+                spread: avx512_spread_of_four,
+                gather: avx512_gather_of_four,
+            },
+        ],
     };
 
     compiled! { "avx512f,avx2,fma":
@@ -327,9 +352,13 @@ mod avx512 {
         avx512_combine = image::combine::<F32x16>,
             (f: Arithmetic, a: *const f32, b: *const f32, result: *mut f32, count: usize);
         avx512_sum = image::sum::<F32x16>, (sum: &WholeSum);
-        avx512_spread = winograd::spread::<F32x16>,
+        avx512_spread = winograd::spread::<F32x16, 2>,
             (first: *const f32, steps: Steps, channels: usize, to: *mut f32, apart: usize);
-        avx512_gather = winograd::gather::<F32x16>,
+        avx512_spread_of_four = winograd::spread::<F32x16, 4>,
+            (first: *const f32, steps: Steps, channels: usize, to: *mut f32, apart: usize);
+        avx512_gather = winograd::gather::<F32x16, 2>,
+            (from: *const f32, apart: usize, channels: usize, pixels: Pixels, bounds: Bounds);
+        avx512_gather_of_four = winograd::gather::<F32x16, 4>,
             (from: *const f32, apart: usize, channels: usize, pixels: Pixels, bounds: Bounds);
     }
 
