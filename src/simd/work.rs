@@ -2,7 +2,6 @@
 
 use super::dense::Dense;
 use super::micro::WindowOp;
-use super::micro::winograd;
 use super::steps::{Action, HostStep};
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
@@ -55,7 +54,7 @@ impl HostStep {
         match &self.action {
             Action::Affine(dense) => dense.inputs * read + dense.biases.len() * written,
             Action::Convolution(_, geometry)
-            | Action::Tiles(_, geometry)
+            | Action::Tiles(_, geometry, _)
             | Action::Windows { geometry, .. }
             | Action::Resample { geometry, .. }
             | Action::Softmax { geometry, .. } => {
@@ -122,7 +121,7 @@ impl Action {
         let image = |Shape { c, h, w }: Shape| format!("{c} at {h}x{w}");
         match self {
             Action::Affine(dense) => format!("{}→{}", dense.inputs, dense.biases.len()),
-            Action::Convolution(_, geometry) | Action::Tiles(_, geometry) => {
+            Action::Convolution(_, geometry) | Action::Tiles(_, geometry, _) => {
                 let ((_, from), (_, to)) = (geometry.input, geometry.output);
                 let groups = match geometry.groups {
                     0 | 1 => String::new(),
@@ -164,8 +163,8 @@ impl Action {
                 stored + numbers_of_rows(dense)
             }
             // The transformed weights have more elements than the 3 × 3 of the layer.
-            Action::Tiles(dense, _) => {
-                (dense.weights.bytes() * 9 + numbers_of_rows(dense)) / winograd::ELEMENTS
+            Action::Tiles(dense, _, size) => {
+                (dense.weights.bytes() * 9 + numbers_of_rows(dense)) / size.elements()
             }
             Action::Windows {
                 bytes: Some(weights),
