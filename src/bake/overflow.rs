@@ -9,6 +9,7 @@
 use crate::ir::graph::{Graph, Node, Shape};
 use crate::ir::network::Network;
 use crate::ir::op::{Activation, Arithmetic, Axis, Float, Math, Op, Pool, SoftmaxOf};
+use crate::planner::tiles::{SUM_GROWTH, VALUE_GROWTH};
 use std::borrow::Cow;
 
 /// The largest finite f32.
@@ -319,10 +320,8 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
     let values: Vec<f64> = match node.op {
         Op::Convolution { groups, .. } => {
             let (&[input], &[weights, biases]) = (&node.inputs[..], &node.tensors[..]) else {
-                return Sizes {
-                    values: Vec::new(),
-                    sum: f64::INFINITY,
-                };
+                let (values, sum) = (Vec::new(), f64::INFINITY);
+                return Sizes { values, sum };
             };
             // The bound is for pixels whose window is completely inside the image, because their
             // sums have the most terms.
@@ -378,22 +377,12 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
             by_channel(&largest_sum(network, tensors, node, &inputs).values, shape)
         }
     };
-    let sum = largest(&values) * partial_sum_ratio(node.op);
-    let sum = match by_tiles(graph, node) {
-        true => (sum * TILE_SUMS).max(largest(&sizes[node.inputs[0]]) * TILE_VALUES),
-        false => sum,
-    };
+    let mut sum = largest(&values) * partial_sum_ratio(node.op);
+    if by_tiles(graph, node) {
+        sum = (sum * SUM_GROWTH).max(largest(&sizes[node.inputs[0]]) * VALUE_GROWTH);
+    }
     Sizes { values, sum }
 }
-
-/// The largest factor by which the transform of a Winograd tile of 4 × 4 pixels increases the size
-/// of the image's values. It is the square of a row's largest sum of absolute values in Bᵀ.
-const TILE_VALUES: f64 = 26.3;
-
-/// The largest factor by which sums within such a tile exceed the sum of the absolute values of all
-/// terms of a pixel. It is the square of the largest sum, over the elements k along a side, of
-/// |Aᵀ| · Σ |Bᵀ| · max |G| of k. Rounding is included.
-const TILE_SUMS: f64 = 195.0;
 
 /// Returns true if the host engine may compute a node by Winograd tiles.
 fn by_tiles(graph: &Graph, node: &Node) -> bool {

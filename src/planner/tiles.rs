@@ -47,6 +47,18 @@ impl TileSize {
     }
 }
 
+/// The largest factor by which the transform of a tile increases the size of the image's values.
+/// It holds for both sizes of tiles. It is the square of the largest sum of absolute values in a
+/// row of Bᵀ.
+#[cfg_attr(not(any(test, feature = "bake")), allow(dead_code))]
+pub(crate) const VALUE_GROWTH: f64 = 26.3;
+
+/// The largest factor by which sums within a tile exceed the sum of the absolute values of all
+/// terms of a pixel. It holds for both sizes of tiles. It is the square of the largest sum of
+/// |Aᵀ| · Σ |Bᵀ| · max |G| over the elements along a side. It includes 3 % for rounding.
+#[cfg_attr(not(any(test, feature = "bake")), allow(dead_code))]
+pub(crate) const SUM_GROWTH: f64 = 195.0;
+
 /// Returns true if Winograd tiles can compute the convolution. The window must be 3 × 3 with stride
 /// 1, and channels must fill whole vectors.
 pub(crate) fn possible(geometry: &Geometry, outputs: usize) -> bool {

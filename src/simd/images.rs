@@ -522,8 +522,8 @@ pub(super) unsafe fn weights_of_tiles(
     }
 }
 
-/// Returns the summands of the sums of a tile's elements that add `biases` to each pixel. The result
-/// has those of all rows for the first element of a tile, then those for the next.
+/// Returns the biases of a tile's elements that add `biases` to each pixel. The result has those of
+/// all rows for the first element of a tile, then those for the next.
 pub(super) fn biases_of_tiles(size: TileSize, biases: &[f32]) -> Vec<f32> {
     let factors = bias_factors(size);
     let products = factors

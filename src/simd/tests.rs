@@ -20,7 +20,7 @@ use crate::ir::scale;
 use crate::ir::taps::{Tap, Taps};
 use crate::ir::values::Values;
 use crate::ir::view::{Geometry, Image, Moved, RowMap};
-use crate::planner::tiles::TileSize;
+use crate::planner::tiles::{self, TileSize};
 use proptest::prelude::*;
 use std::borrow::Cow;
 
@@ -731,8 +731,8 @@ fn convolutions_by_tiles_agree_with_float64() {
     }
 }
 
-/// A value that is not finite, or so large that sums overflow, is visible as NaN in each pixel whose
-/// sum has it. ReLU does not hide it.
+/// A value that is not finite, or so large that sums overflow, is visible as NaN in each pixel that
+/// it contributes to. ReLU does not hide it.
 #[test]
 fn tiles_show_numbers_that_are_not_finite() {
     let mut shown = 0;
@@ -773,9 +773,76 @@ fn tiles_show_numbers_that_are_not_finite() {
     assert!(shown > 1000 || all_transforms().next().is_none());
 }
 
-/// The errors of tiles, relative to the root of the mean square of the results. The bounds are about
-/// 2.3 times the errors in `docs/measured/accuracy.md`. With the points 0, ±1, ±2 and infinity,
-/// F(4×4, 3×3) exceeds its bounds.
+/// Transforms of single ones give the largest growth of values and sums. The bound of inputs that
+/// cause no overflow rests on these numbers.
+#[test]
+fn sums_of_tiles_grow_as_stated() {
+    for (kernels, transforms) in all_transforms() {
+        let (side, pixels) = (transforms.size.side(), transforms.size.pixels());
+        let (elements, lanes) = (transforms.size.elements(), kernels.lanes);
+        let ones = |count: usize, at: usize| {
+            let mut values = vec![0.0f32; count * lanes];
+            values[at * lanes..][..lanes].fill(1.0);
+            values
+        };
+        // The sum of |coefficients| of each element in the transform of the image, and the largest
+        // one in that of the filter.
+        let (mut sums, mut largest) = (vec![0.0f64; elements], vec![0.0f64; elements]);
+        let mut found = vec![0.0f32; elements * lanes];
+        for at in 0..elements {
+            let values = ones(elements, at);
+            let steps = Steps {
+                line: side * lanes,
+                pixel: lanes,
+            };
+            let to = found.as_mut_ptr();
+            // SAFETY: the sizes are right, and the CPU can run these kernels.
+            unsafe { (transforms.spread)(values.as_ptr(), steps, lanes, to, lanes) };
+            (0..elements).for_each(|e| sums[e] += f64::from(found[e * lanes].abs()));
+        }
+        for at in 0..9 {
+            let values = ones(9, at);
+            let to = found.as_mut_ptr();
+            // SAFETY: as above.
+            unsafe { (transforms.filters)(values.as_ptr(), lanes, to, lanes, lanes) };
+            let each = |e: usize| f64::from(found[e * lanes].abs());
+            (0..elements).for_each(|e| largest[e] = largest[e].max(each(e)));
+        }
+        let mut growth = vec![0.0f64; pixels * pixels];
+        for e in 0..elements {
+            let (values, mut result) = (ones(elements, e), vec![0.0f32; pixels * pixels * lanes]);
+            let place = Pixels {
+                first: result.as_mut_ptr(),
+                steps: Steps {
+                    line: pixels * lanes,
+                    pixel: lanes,
+                },
+                lines: pixels,
+                columns: pixels,
+            };
+            // SAFETY: as above.
+            unsafe { (transforms.gather)(values.as_ptr(), lanes, lanes, place, Bounds::NONE) };
+            for (pixel, growth) in growth.iter_mut().enumerate() {
+                *growth += f64::from(result[pixel * lanes].abs()) * sums[e] * largest[e];
+            }
+        }
+        let most = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+        let (value, sum) = (most(&sums), most(&growth) * 1.03);
+        let what = format!("{} {:?}: {value} {sum}", kernels.name, transforms.size);
+        assert!(
+            value <= tiles::VALUE_GROWTH && sum <= tiles::SUM_GROWTH,
+            "{what}"
+        );
+        if transforms.size == TileSize::Four {
+            let near = value > 0.99 * tiles::VALUE_GROWTH && sum > 0.99 * tiles::SUM_GROWTH;
+            assert!(near, "{what}");
+        }
+    }
+}
+
+/// The errors of tiles, relative to the root of the mean square of the results. The bounds are
+/// about 2.3 times the errors in `docs/measured/accuracy.md`. With the points 0, ±1, ±2 and
+/// infinity, F(4×4, 3×3) exceeds its bounds.
 #[test]
 fn tiles_have_small_errors() {
     for (channels, two, four) in [
@@ -1242,7 +1309,8 @@ fn products_of_values_agree_with_float64() {
 }
 
 /// The transforms of F(2×2, 3×3) give the results of single floats, and write nothing else. The C
-/// version for 32-bit ARM passes this test too. A value that is not finite makes all pixels NaN that it contributes to.
+/// version for 32-bit ARM passes this test too. A value that is not finite makes all pixels NaN
+/// that it contributes to.
 #[test]
 fn transforms_add_in_order() {
     let spread = |x: [f32; 4]| [x[0] - x[2], x[1] + x[2], x[2] - x[1], x[1] - x[3]];

@@ -165,8 +165,8 @@ pub(super) struct Kernels {
     ///
     /// SAFETY: the sum is sound, and the CPU has the instruction set.
     pub(crate) sum: unsafe fn(&WholeSum),
-    /// The transforms of convolutions by tiles, for each size of tiles. Empty if tiles are not known
-    /// to be faster. On x86-64 they were measured to be, on 32-bit ARM a count of instructions says
+    /// The transforms of convolutions by tiles, one for each size. Empty if tiles are not known to
+    /// be faster. On x86-64 they were measured to be, on 32-bit ARM a count of instructions says
     /// so.
     pub(crate) transforms: &'static [Transforms],
 }

@@ -1,8 +1,8 @@
-//! Winograd's F(2×2, 3×3) and F(4×4, 3×3). They compute the pixels of a 3 × 3 convolution from fewer
-//! products per channel: 16 instead of 36 for four pixels, or 36 instead of 144 for sixteen.
+//! Winograd's F(2×2, 3×3) and F(4×4, 3×3). They compute a 3 × 3 convolution from fewer products per
+//! channel: 16 instead of 36 for four pixels, or 36 instead of 144 for sixteen.
 //! (S. Winograd, "Arithmetic Complexity of Computations", 1980; A. Lavin and S. Gray, "Fast
 //! Algorithms for Convolutional Neural Networks", 2015.) A tile d has 4 × 4 or 6 × 6 pixels. With a
-//! filter g, the results of the tile are Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A. G, B and A are constant matrices.
+//! filter g, the tile's results are Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A. G, B and A are constant matrices.
 //! For each element of a tile, the products over all channels and many tiles are a matrix product.
 //!
 //! The matrices follow from the points at which polynomials are multiplied. F(2×2) has 0, 1, -1 and
@@ -51,9 +51,9 @@ pub(crate) struct Transforms {
     ///
     /// SAFETY: the pixels and the room for the elements exist, and the CPU has the instruction set.
     pub(crate) spread: unsafe fn(*const f32, Steps, usize, *mut f32, usize),
-    /// Computes Aᵀ m A from the sums m of a tile's elements, and clamps the result. The arguments are the
-    /// address of element 0, the distance between elements, the number of channels, the pixels, and
-    /// the bounds.
+    /// Computes Aᵀ m A from the sums m of a tile's elements, and clamps the result. The arguments
+    /// are the address of element 0, the distance between elements, the number of channels, the
+    /// pixels, and the bounds.
     ///
     /// SAFETY: as `spread`. The pixels exist.
     pub(crate) gather: unsafe fn(*const f32, usize, usize, Pixels, Bounds),
@@ -84,8 +84,8 @@ pub(crate) struct Pixels {
     pub(crate) columns: usize,
 }
 
-/// Computes Bᵀ x for one line or column of a tile with P pixels a side. Only the first P + 2 vectors
-/// have a meaning.
+/// Computes Bᵀ x for one line or column of a tile with P pixels a side. Only the first P + 2
+/// vectors have a meaning.
 ///
 /// SAFETY: the CPU has the instruction set.
 #[inline(always)]
