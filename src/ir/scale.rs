@@ -123,7 +123,7 @@ mod tests {
         ) {
             let row: Vec<f32> = row.iter().map(|w| w * 2f32.powi(power)).collect();
             // Without any size, every scale would be as good.
-            let size = |i| (seed >> (i % 20)).max(1) as f32 / u32::MAX as f32;
+            let size = |i: usize| (seed >> (i % 20)).max(1) as f32 / u32::MAX as f32;
             let sizes: Vec<f32> = (0..row.len()).map(size).collect();
             let mut rounded = row.clone();
             round(&mut rounded, &sizes);
