@@ -326,7 +326,8 @@ pub fn check_kernels(machine: &Machine, program: &Path, sets: &[&str]) {
             }
             // The constants of the eleven activations exceed the registers of some instruction
             // sets.
-            if kernel.ends_with(" activate") {
+            // A Winograd tile of 4 × 4 pixels has 36 elements, more than any set has registers.
+            if kernel.ends_with(" activate") || kernel.ends_with("_of_four") {
                 continue;
             }
             let vectors = if tile.is_some() && l.on_stack.is_empty() {
