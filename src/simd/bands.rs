@@ -194,35 +194,51 @@ fn weight_bytes(step: &HostStep) -> usize {
 /// ways to divide the steps into bands, the one is taken whose values between bands have the fewest
 /// bytes, and of several the one with the longest first band.
 pub(super) fn bands(steps: &[HostStep]) -> Vec<Band> {
-    // For the steps from each one on: the bytes, and the end of the first band or step.
-    let mut best = vec![(0, steps.len()); steps.len() + 1];
+    // Each step's result has these bytes, if the next step could read it within a band.
+    let value = |end: usize| match end < steps.len() && chained(steps, end) {
+        true => Some(value_bytes(&steps[end - 1])),
+        false => None,
+    };
+    let values: Vec<Option<usize>> = (1..=steps.len()).map(value).collect();
+    let nothing = Division { bytes: 0, end: 0 };
+    let mut best = vec![nothing; steps.len() + 1];
     for first in (0..steps.len()).rev() {
-        let whole = |end: usize| match end < steps.len() && chained(steps, end) {
-            true => value_bytes(&steps[end - 1]),
-            false => 0,
+        let divided = |end: usize| Division {
+            bytes: values[end - 1].unwrap_or(0) + best[end].bytes,
+            end,
         };
         let mut end = first + 1;
-        best[first] = (whole(end) + best[end].0, end);
-        while end < steps.len().min(first + MOST_STEPS) && chained(steps, end) {
+        let mut found = divided(end);
+        while end < first + MOST_STEPS && values[end - 1].is_some() {
             end += 1;
             if Band::of(steps, first..end).is_none() {
                 break;
             }
-            let bytes = whole(end) + best[end].0;
-            if bytes <= best[first].0 {
-                best[first] = (bytes, end);
+            let other = divided(end);
+            if other.bytes <= found.bytes {
+                found = other;
             }
         }
+        best[first] = found;
     }
     let (mut bands, mut first) = (Vec::new(), 0);
     while first < steps.len() {
-        let (_, end) = best[first];
+        let end = best[first].end;
         if end - first > 1 {
             bands.extend(Band::of(steps, first..end));
         }
         first = end;
     }
     bands
+}
+
+/// The best division of the steps from one on into bands.
+#[derive(Clone, Copy)]
+struct Division {
+    /// The bytes of the values between bands.
+    bytes: usize,
+    /// The end of the first band, or of the first step if it is in none.
+    end: usize,
 }
 
 /// The number of bytes of a step's result with its padding. 0 for a step that cannot be in a band.

@@ -130,15 +130,14 @@ unsafe fn gather_line<V: Vector, const P: usize>(m: [V; MOST]) -> [V; MOST] {
         } else {
             let (sum_a, difference_a) = (m[1].fma(m[2], one), m[1].fma(m[2], minus));
             let (sum_b, difference_b) = (m[3].fma(m[4], one), m[3].fma(m[4], minus));
-            let power = |x: f32| V::splat(x);
             y[0] = m[0].fma(sum_a, one).fma(sum_b, one);
             y[1] = zero
-                .fma(difference_a, power(FRAC_1_SQRT_2))
-                .fma(difference_b, power(SQRT_2));
-            y[2] = zero.fma(sum_a, power(0.5)).fma(sum_b, power(2.0));
+                .fma(difference_a, V::splat(FRAC_1_SQRT_2))
+                .fma(difference_b, V::splat(SQRT_2));
+            y[2] = zero.fma(sum_a, V::splat(0.5)).fma(sum_b, V::splat(2.0));
             y[3] = m[5]
-                .fma(difference_a, power(FRAC_1_SQRT_2 / 2.0))
-                .fma(difference_b, power(2.0 * SQRT_2));
+                .fma(difference_a, V::splat(FRAC_1_SQRT_2 / 2.0))
+                .fma(difference_b, V::splat(2.0 * SQRT_2));
         }
         y
     }
