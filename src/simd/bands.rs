@@ -12,6 +12,7 @@
 //! them, but not writing them.
 
 use super::buffers::LINE;
+use super::moves::Share;
 use super::steps::{Action, HostStep, Place};
 use crate::ir::graph::Shape;
 use crate::ir::view::Image;
@@ -34,6 +35,8 @@ pub(crate) struct BandLimits {
     /// The plan counts a number of values for the arena. Arena and windows together may have this
     /// many more.
     pub(super) spare: usize,
+    /// The same for jobs in which threads share a record. A thread has windows of 256 KB at most.
+    pub(super) spare_shared: usize,
 }
 
 impl BandLimits {
@@ -44,6 +47,7 @@ impl BandLimits {
         weights: 1 << 18,
         least: 1 << 18,
         spare: 0,
+        spare_shared: 1 << 16,
     };
 
     /// Limits with which small images have bands, with windows of a few lines.
@@ -53,6 +57,7 @@ impl BandLimits {
         weights: 1 << 18,
         least: 0,
         spare: 1 << 20,
+        spare_shared: 1 << 20,
     };
 
     /// Limits with which there are no bands.
@@ -190,32 +195,49 @@ fn weight_bytes(step: &HostStep) -> usize {
     }
 }
 
-/// Returns the bands of the steps of a network. A step that fits no neighbour is in no band. Of all
-/// ways to divide the steps into bands, the one is taken whose values between bands have the fewest
-/// bytes, and of several the one with the longest first band.
-pub(super) fn bands(steps: &[HostStep]) -> Vec<Band> {
-    // Each step's result has these bytes, if the next step could read it within a band.
-    let value = |end: usize| match end < steps.len() && chained(steps, end) {
-        true => Some(value_bytes(&steps[end - 1])),
-        false => None,
-    };
-    let values: Vec<Option<usize>> = (1..=steps.len()).map(value).collect();
-    let nothing = Division { bytes: 0, end: 0 };
-    let mut best = vec![nothing; steps.len() + 1];
+/// Returns the bands of jobs in which a thread computes whole records. Of all ways to divide the
+/// steps into bands, the one is taken whose values between bands have the fewest bytes. Only values
+/// that are large enough to leave the cache count.
+pub(super) fn of_batch(steps: &[HostStep]) -> Vec<Band> {
+    let least = limits().least;
+    let bytes: Vec<usize> = (1..=steps.len())
+        .map(|end| match chained(steps, end, least) {
+            true => value_bytes(&steps[end - 1]),
+            false => 0,
+        })
+        .collect();
+    divided(steps, least, |range| bytes[range.end - 1])
+}
+
+/// Returns the bands of jobs in which threads share a record. `cost` gives the time that a range of
+/// steps takes as a band, or that of a single step, in any unit. The bands with the least time are
+/// taken.
+pub(super) fn of_record(steps: &[HostStep], cost: impl Fn(&[HostStep]) -> usize) -> Vec<Band> {
+    divided(steps, 0, |range| cost(&steps[range]))
+}
+
+/// Divides the steps of a network into bands and single steps, whose costs have the least sum. Of
+/// several such ways the one with the longest first band is taken. A step that fits no neighbour is
+/// in no band. Values between the steps of a band have at least `least` bytes.
+fn divided(steps: &[HostStep], least: usize, cost: impl Fn(Range<usize>) -> usize) -> Vec<Band> {
+    let follows: Vec<bool> = (0..=steps.len())
+        .map(|i| chained(steps, i, least))
+        .collect();
+    let mut best = vec![Division { cost: 0, end: 0 }; steps.len() + 1];
     for first in (0..steps.len()).rev() {
-        let divided = |end: usize| Division {
-            bytes: values[end - 1].unwrap_or(0) + best[end].bytes,
+        let until = |end: usize| Division {
+            cost: cost(first..end) + best[end].cost,
             end,
         };
         let mut end = first + 1;
-        let mut found = divided(end);
-        while end < first + MOST_STEPS && values[end - 1].is_some() {
+        let mut found = until(end);
+        while end < first + MOST_STEPS && follows[end] {
             end += 1;
             if Band::of(steps, first..end).is_none() {
                 break;
             }
-            let other = divided(end);
-            if other.bytes <= found.bytes {
+            let other = until(end);
+            if other.cost <= found.cost {
                 found = other;
             }
         }
@@ -235,22 +257,23 @@ pub(super) fn bands(steps: &[HostStep]) -> Vec<Band> {
 /// The best division of the steps from one on into bands.
 #[derive(Clone, Copy)]
 struct Division {
-    /// The bytes of the values between bands.
-    bytes: usize,
+    cost: usize,
     /// The end of the first band, or of the first step if it is in none.
     end: usize,
 }
 
 /// The number of bytes of a step's result with its padding. 0 for a step that cannot be in a band.
-fn value_bytes(step: &HostStep) -> usize {
+pub(super) fn value_bytes(step: &HostStep) -> usize {
     result(step).map_or(0, |(image, shape)| image.line * shape.h * step.value_size())
 }
 
 /// Returns true if step `i` can be in a band with the step before. Only step `i` may read the
-/// result of the step before, as an image of the same place and shape. This result must be large
-/// enough to leave the cache.
-fn chained(steps: &[HostStep], i: usize) -> bool {
-    let (before, step) = (&steps[i - 1], &steps[i]);
+/// result of the step before, as an image of the same place and shape. This result must have at
+/// least `least` bytes.
+fn chained(steps: &[HostStep], i: usize, least: usize) -> bool {
+    let Some([before, step]) = i.checked_sub(1).and_then(|first| steps.get(first..=i)) else {
+        return false;
+    };
     let Place::Hidden(_) = before.to else {
         return false;
     };
@@ -261,7 +284,7 @@ fn chained(steps: &[HostStep], i: usize) -> bool {
         && made == read
         && step.to != before.to
         && steps.iter().filter(|s| s.touches(before.to)).count() == 2
-        && value_bytes(before) >= limits().least
+        && value_bytes(before) >= least
 }
 
 impl Band {
@@ -328,6 +351,30 @@ impl Band {
     pub(super) fn room(&self) -> usize {
         self.windows.last().map_or(0, LineWindow::end) / size_of::<f32>()
     }
+}
+
+/// Returns the number of lines that each of some steps computes, if one of `parts` threads computes
+/// its part of the lines of the last result. `None` if these steps cannot be a band.
+pub(super) fn lines_of_part(steps: &[HostStep], parts: usize) -> Option<Vec<usize>> {
+    let (last, units) = (
+        steps.last()?,
+        height(steps.last()?).div_ceil(unit(steps.last()?)),
+    );
+    // A part in the middle has neighbours above and below.
+    let part = Share {
+        part: parts / 2,
+        parts,
+    }
+    .of(units);
+    let mut lines = part.start * unit(last)..height(last).min(part.end * unit(last));
+    let mut counts = vec![lines.len(); steps.len()];
+    for i in (0..steps.len() - 1).rev() {
+        let (needed, unit) = (needed(&steps[i + 1], &lines), unit(&steps[i]));
+        let end = needed.end.next_multiple_of(unit).min(height(&steps[i]));
+        lines = needed.start / unit * unit..end;
+        counts[i] = lines.len();
+    }
+    Some(counts)
 }
 
 /// Returns the windows of the values between some steps, for `lines` lines of the last result at a

@@ -21,6 +21,12 @@ const PARTS: usize = 2;
 /// out the part.
 const PART_US: usize = 2;
 
+/// The microseconds that threads need to hand out the parts of a phase, and to wait for the last.
+const PHASE_US: usize = 1;
+
+/// The GB a second in which a thread writes the result of a phase and another one reads it.
+const MOVED_GB: usize = 32;
+
 /// Consecutive steps that are split into tiles in the same way. A thread that takes a tile runs all
 /// steps on it.
 pub(super) struct Phase {
@@ -50,25 +56,49 @@ pub(super) fn of_batch(steps: &[HostStep], kernels: &Kernels, threads: usize) ->
     })
 }
 
-/// Returns the phases of a job with fewer records than threads. A step that is worth splitting is a
-/// separate phase, in which each thread computes a part of a record. The steps between such phases
-/// are split by records.
-pub(super) fn of_record(
-    steps: &[HostStep],
-    bands: &[Band],
-    kernels: &Kernels,
-    threads: usize,
-) -> Vec<Phase> {
-    let parts = |some: &[HostStep]| {
+/// A job with fewer records than threads, so that threads share each record.
+pub(super) struct SharedRecord<'a> {
+    pub(super) kernels: &'a Kernels,
+    pub(super) threads: usize,
+}
+
+impl SharedRecord<'_> {
+    /// Returns the phases. A step or band that is worth splitting is a separate phase, in which each
+    /// thread computes a part of a record. The steps between such phases are split by records.
+    pub(super) fn phases(&self, steps: &[HostStep], bands: &[Band]) -> Vec<Phase> {
+        group(steps, bands, |some| self.split(some))
+    }
+
+    /// Returns the expected time of a band, or of a single step, as the number of floating-point
+    /// operations of one thread that take as long.
+    pub(super) fn cost(&self, some: &[HostStep]) -> usize {
+        let (threads, gflops) = (self.threads, self.kernels.gflops as usize);
+        let flop = || some.iter().map(|s| s.action.flop()).sum::<usize>();
+        let computed = match self.split(some) {
+            None => flop(),
+            // Parts of a band compute some lines twice.
+            Some(Split::Parts(parts)) if some.len() > 1 => {
+                let lines = bands::lines_of_part(some, parts).unwrap_or_default();
+                let each = some.iter().zip(lines);
+                each.map(|(s, lines)| s.action.flop() * lines / bands::height(s).max(1))
+                    .sum()
+            }
+            Some(_) => flop() / threads,
+        };
+        let moved = some.last().map_or(0, bands::value_bytes) / threads;
+        computed + moved * gflops / MOVED_GB + PHASE_US * gflops * 1000
+    }
+
+    /// Returns how a band or a single step is split. `None` if that is not worth its while.
+    fn split(&self, some: &[HostStep]) -> Option<Split> {
+        let (kernels, threads) = (self.kernels, self.threads);
         let flop: usize = some.iter().map(|s| s.action.flop()).sum();
-        (flop / (PART_US * 1000 * kernels.gflops as usize)).min(PARTS * threads)
-    };
-    let by_rows = |vectors: usize, band: usize| {
-        (vectors / band >= threads)
-            .then(|| Split::Rows(bounds(vectors, band, threads, kernels.lanes)))
-    };
-    group(steps, bands, |some| {
-        let (parts, step) = (parts(some), &some[some.len() - 1]);
+        let parts = (flop / (PART_US * 1000 * kernels.gflops as usize)).min(PARTS * threads);
+        let by_rows = |vectors: usize, band: usize| {
+            (vectors / band >= threads)
+                .then(|| Split::Rows(bounds(vectors, band, threads, kernels.lanes)))
+        };
+        let step = some.last()?;
         match (&step.action, step.action.parts()) {
             // Neighbouring parts of a band both compute the lines that both need. So a band gets at
             // most one part per thread.
@@ -103,7 +133,7 @@ pub(super) fn of_record(
             }
             (_, lines) => (parts.min(lines) > 1).then(|| Split::Parts(parts.min(lines))),
         }
-    })
+    }
 }
 
 /// Returns a phase for each step or band that `split` splits. Runs of steps between them are phases

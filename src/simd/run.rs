@@ -39,9 +39,20 @@ pub(super) enum Home {
     Window,
 }
 
+/// How the steps are divided for a job.
+pub(super) struct Course {
+    pub(super) bands: Vec<Band>,
+    pub(super) phases: Vec<Phase>,
+    /// For each hidden buffer, the kind of memory that holds it.
+    pub(super) homes: Vec<Home>,
+    /// True if several threads may compute the same record. Workspace n then holds the hidden
+    /// values of record n.
+    pub(super) shares: bool,
+}
+
 /// The tile that a thread computes, and the memory that the thread borrowed for it.
 #[derive(Clone)]
-struct TileContext {
+struct TileContext<'a> {
     slot: usize,
     records: Range<usize>,
     /// The rows of the layer to compute, if the phase is split by rows. `None` means all rows.
@@ -52,9 +63,7 @@ struct TileContext {
     /// records are in the slot's input.
     pooled: Option<usize>,
     workspace: Option<usize>,
-    /// True if several threads may compute the same record. Workspace n then holds the hidden
-    /// values of record n.
-    few: bool,
+    course: &'a Course,
 }
 
 /// The state that the threads of the host engine share. Only the contents of buffers change.
@@ -64,14 +73,12 @@ pub(super) struct TeamState {
     pub(super) steps: Vec<HostStep>,
     /// For each step, its number in the plan, under which its time is recorded.
     pub(super) numbers: Vec<usize>,
-    pub(super) bands: Vec<Band>,
-    pub(super) phases: Vec<Phase>,
-    /// The phases for a job with fewer records than threads. Empty if there is one thread, or if
+    /// The course of a job in which each record is computed by one thread.
+    pub(super) alone: Course,
+    /// The course of a job with fewer records than threads. `None` if there is one thread, or if
     /// the network has no images.
-    pub(super) few: Vec<Phase>,
+    pub(super) shared: Option<Course>,
     pub(super) workspaces: Workspaces,
-    /// For each hidden buffer, the kind of memory that holds it.
-    pub(super) homes: Vec<Home>,
     /// For each step, the number of rows of the buffer that the step writes.
     pub(super) rows: Vec<usize>,
     pub(super) inputs: [Activations; SLOTS],
@@ -109,11 +116,11 @@ impl Serve for TeamState {
 
 impl Work for TeamState {
     fn phases(&self, records: usize) -> usize {
-        self.phases_of(records).len()
+        self.course(records).phases.len()
     }
 
     fn tiles(&self, phase: usize, records: usize) -> usize {
-        match &self.phases_of(records)[phase].split {
+        match &self.course(records).phases[phase].split {
             Split::Records => records.div_ceil(self.chunk(records)),
             Split::Parts(parts) => records * parts,
             Split::Rows(bounds) => bounds.len() - 1,
@@ -121,7 +128,8 @@ impl Work for TeamState {
     }
 
     unsafe fn run(&self, tile: Tile) {
-        let phase = &self.phases_of(tile.records)[tile.phase];
+        let course = self.course(tile.records);
+        let phase = &course.phases[tile.phase];
         let (mut records, mut rows, mut share) = (0..tile.records, None, Share::WHOLE);
         match &phase.split {
             Split::Records => {
@@ -144,19 +152,18 @@ impl Work for TeamState {
             None
         };
         let workspace = (!self.workspaces.arenas.is_empty()).then(|| self.workspaces.borrow());
-        let (slot, few) = (tile.slot, self.is_few(tile.records));
         let context = TileContext {
-            slot,
+            slot: tile.slot,
             records,
             rows,
             share,
             pooled,
             workspace,
-            few,
+            course,
         };
         let mut i = phase.steps.start;
         while i < phase.steps.end {
-            if let Some(band) = self.bands.iter().find(|band| band.steps.start == i) {
+            if let Some(band) = course.bands.iter().find(|band| band.steps.start == i) {
                 // SAFETY: the caller's promise is passed on. No phase ends within a band.
                 unsafe { self.band(band, &context) };
                 i = band.steps.end;
@@ -179,16 +186,17 @@ impl TeamState {
     /// # Panics
     /// If sizes of steps and buffers do not fit together. The unsafe code relies on them.
     pub(super) fn check(&self, rows: BufferRows<'_>) {
-        right(self.width <= rows.input && matches!(self.phases[0].split, Split::Records));
-        right(
-            self.few
-                .first()
-                .is_none_or(|p| matches!(p.split, Split::Records)),
-        );
-        for (i, (home, rows)) in self.homes.iter().zip(rows.hidden).enumerate() {
-            let size = bytes::value_size(&self.steps, Place::Hidden(i));
-            let floats = (rows * size).div_ceil(size_of::<f32>());
-            right(!matches!(home, Home::Workspace(at) if at + floats > self.workspaces.stride));
+        right(self.width <= rows.input);
+        for course in [Some(&self.alone), self.shared.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            right(matches!(course.phases[0].split, Split::Records));
+            for (i, (home, rows)) in course.homes.iter().zip(rows.hidden).enumerate() {
+                let size = bytes::value_size(&self.steps, Place::Hidden(i));
+                let floats = (rows * size).div_ceil(size_of::<f32>());
+                right(!matches!(home, Home::Workspace(at) if at + floats > self.workspaces.stride));
+            }
         }
         bytes::check(&self.steps, rows);
         self.steps
@@ -205,7 +213,7 @@ impl TeamState {
         } else {
             self.workspaces.records
         };
-        if self.is_few(records) {
+        if self.course(records).shares {
             1
         } else {
             let each = records.div_ceil(self.threads).clamp(1, most);
@@ -213,17 +221,11 @@ impl TeamState {
         }
     }
 
-    /// Returns true if a job has so few records that threads split the pixels of each record.
-    fn is_few(&self, records: usize) -> bool {
-        !self.few.is_empty() && records < self.threads
-    }
-
-    /// Returns the phases for a job of `records` records.
-    fn phases_of(&self, records: usize) -> &[Phase] {
-        if self.is_few(records) {
-            &self.few
-        } else {
-            &self.phases
+    /// Returns the course of a job of `records` records.
+    fn course(&self, records: usize) -> &Course {
+        match &self.shared {
+            Some(shared) if records < self.threads => shared,
+            _ => &self.alone,
         }
     }
 
@@ -256,7 +258,7 @@ impl TeamState {
             share: Share::WHOLE,
             pooled,
             workspace: None,
-            few: false,
+            course: &self.alone,
         };
         for n in records.clone() {
             let to = self.record(Place::Input, &context, n);
@@ -313,12 +315,12 @@ impl TeamState {
         let first = context.records.start;
         match (place, context.pooled, context.workspace) {
             (Place::Input, Some(pooled), _) => self.tile_inputs.buffers[pooled].record(n - first),
-            (Place::Hidden(i), _, Some(own)) => match self.homes[i] {
+            (Place::Hidden(i), _, Some(own)) => match context.course.homes[i] {
                 Home::Batch => self.buffer(place, context.slot).record(n),
                 Home::Window => std::ptr::null_mut(),
                 Home::Workspace(at) => {
                     let (arenas, stride) = (&self.workspaces.arenas, self.workspaces.stride);
-                    let (arena, record) = if context.few {
+                    let (arena, record) = if context.course.shares {
                         (n, 0)
                     } else {
                         (own, n - first)
@@ -331,10 +333,10 @@ impl TeamState {
     }
 
     /// Returns the distance between two records of a tile in buffer `place`, in floats.
-    fn stride(&self, place: Place, slot: usize) -> usize {
+    fn stride(&self, place: Place, context: &TileContext) -> usize {
         match place {
-            Place::Hidden(i) if self.homes[i] != Home::Batch => self.workspaces.stride,
-            _ => self.buffer(place, slot).stride,
+            Place::Hidden(i) if context.course.homes[i] != Home::Batch => self.workspaces.stride,
+            _ => self.buffer(place, context.slot).stride,
         }
     }
 
@@ -389,7 +391,7 @@ impl TeamState {
     unsafe fn affine(&self, step: &HostStep, dense: &Dense, context: &TileContext) {
         // In a job of few records, each has a workspace of its own. So they are not equally far
         // from each other.
-        let apart = if context.few {
+        let apart = if context.course.shares {
             1
         } else {
             context.records.len().max(1)
@@ -399,10 +401,10 @@ impl TeamState {
                 rows: context.rows.clone().unwrap_or(0..dense.biases.len()),
                 records: apart,
                 x: self.record(step.from, context, first),
-                x_stride: self.stride(step.from, context.slot),
+                x_stride: self.stride(step.from, context),
                 runs: None,
                 result: self.record(step.to, context, first),
-                result_stride: self.stride(step.to, context.slot),
+                result_stride: self.stride(step.to, context),
             };
             let lost = &self.lost[context.slot][first..first + apart];
             // SAFETY: `check` has compared the sizes.
@@ -675,7 +677,7 @@ impl TeamState {
         let (place, records) = (self.steps[i].to, context.records.clone());
         if self.workspaces.arenas.is_empty() {
             let values = self.record(place, context, records.start);
-            let count = records.len() * self.stride(place, context.slot);
+            let count = records.len() * self.stride(place, context);
             // SAFETY: whole records, whose stride is a multiple of all lanes.
             unsafe { (self.kernels.activate)(activation, values, count) }
             return;

@@ -8,9 +8,9 @@ use super::images;
 use super::joins;
 use super::micro::Kernels;
 use super::moves::gcd;
-use super::phases::{self, Phase};
+use super::phases::{self, Phase, SharedRecord};
 use super::product;
-use super::run::{Clock, Home, TeamState};
+use super::run::{Clock, Course, Home, TeamState};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use super::steps::{Action, HostStep, Place};
 use super::whole;
@@ -352,34 +352,33 @@ fn shared(
         rows, width, batch, ..
     } = sizes;
     let images = steps.iter().any(|s| s.action.of_image());
-    let (bands, arena) = within(bands::bands(&steps), &steps, sizes);
-    let phases = phases::of_batch(&steps, &kernels, threads);
-    let homes = homes(&steps, &phases, &arena.places);
-    let few = if images && threads > 1 {
-        phases::of_record(&steps, &bands, &kernels, threads)
-    } else {
-        Vec::new()
-    };
-    let later = &steps[phases[0].steps.end..];
-    let alone = !images && !later.iter().any(|s| s.from == Place::Input);
-    let pooled = if alone { threads } else { 0 };
+    let (alone, mut arena) = course_alone(&steps, sizes, &kernels, threads);
+    let shared = (images && threads > 1).then(|| {
+        let (course, values) = course_shared(&steps, sizes, &kernels, threads);
+        arena = arena.max(values);
+        course
+    });
+    let bands = [Some(&alone), shared.as_ref()].into_iter().flatten();
+    let bands = bands.flat_map(|course| &course.bands);
+    let bands = bands.map(Band::room).max().unwrap_or(0);
+    let later = &steps[alone.phases[0].steps.end..];
+    let pooled = !images && !later.iter().any(|s| s.from == Place::Input);
+    let pooled = if pooled { threads } else { 0 };
     let slots = |rows: usize| -> Result<[Activations; SLOTS], Error> {
         let slot = || Activations::new(rows, batch);
         Ok([slot()?, slot()?])
     };
     let clock = clock.map(|sums| Mutex::new(Clock { sums, track: None }));
-    let hidden = hidden(rows.hidden, &homes, batch)?;
-    let shared = TeamState {
+    let hidden = hidden(rows.hidden, &alone.homes, batch)?;
+    let state = TeamState {
         schedule: Schedule::new(),
         tile_inputs: TileInputs::new(pooled, rows.input, kernels.tile_records)?,
         workspaces: Workspaces::new(
             if images { threads } else { 0 },
-            room(&steps, &bands, &kernels, arena.values),
+            room(&steps, &kernels, arena, bands),
         )?,
-        bands,
-        phases,
-        few,
-        homes,
+        alone,
+        shared,
         rows: steps.iter().map(|s| rows.of(s.to)).collect(),
         clock,
         numbers,
@@ -396,13 +395,57 @@ fn shared(
         threads,
         steps,
     };
-    if shared.phases.len().max(shared.few.len()) > MOST_PHASES || batch > MOST_TILES {
+    let phases = |course: &Course| course.phases.len();
+    let most = phases(&state.alone).max(state.shared.as_ref().map_or(0, phases));
+    if most > MOST_PHASES || batch > MOST_TILES {
         return Err(Error::device(
             "host engine: too many layers, or records of a batch",
         ));
     }
-    shared.check(rows);
-    Ok(shared)
+    state.check(rows);
+    Ok(state)
+}
+
+/// Returns the course of a job in which each record is computed by one thread, and the values of a
+/// record's arena.
+fn course_alone(
+    steps: &[HostStep],
+    sizes: TeamSizes<'_>,
+    kernels: &Kernels,
+    threads: usize,
+) -> (Course, usize) {
+    let (bands, arena) = within(bands::of_batch(steps), steps, sizes, bands::limits().spare);
+    let phases = phases::of_batch(steps, kernels, threads);
+    let course = Course {
+        homes: homes(steps, &phases, &arena.places),
+        bands,
+        phases,
+        shares: false,
+    };
+    (course, arena.values)
+}
+
+/// Returns the course of a job in which threads share each record, and the values of a record's
+/// arena. The arena holds all hidden buffers, so that those of a record are in one workspace.
+fn course_shared(
+    steps: &[HostStep],
+    sizes: TeamSizes<'_>,
+    kernels: &Kernels,
+    threads: usize,
+) -> (Course, usize) {
+    let job = SharedRecord { kernels, threads };
+    let bands = bands::of_record(steps, |some| job.cost(some));
+    let (bands, arena) = within(bands, steps, sizes, bands::limits().spare_shared);
+    let homes = arena.places.iter();
+    let course = Course {
+        phases: job.phases(steps, &bands),
+        homes: homes
+            .map(|place| place.map_or(Home::Window, Home::Workspace))
+            .collect(),
+        bands,
+        shares: true,
+    };
+    (course, arena.values)
 }
 
 /// Returns the home of each hidden buffer. In a network with images it is a workspace if all steps
@@ -483,9 +526,14 @@ impl Arena {
 }
 
 /// Drops bands until the arena and the largest band's windows need no more memory than the plan
-/// counts. Returns the bands that remain, and the arena.
-fn within(mut bands: Vec<Band>, steps: &[HostStep], sizes: TeamSizes<'_>) -> (Vec<Band>, Arena) {
-    let most = sizes.arena + bands::limits().spare;
+/// counts and `spare` values. Returns the bands that remain, and the arena.
+fn within(
+    mut bands: Vec<Band>,
+    steps: &[HostStep],
+    sizes: TeamSizes<'_>,
+    spare: usize,
+) -> (Vec<Band>, Arena) {
+    let most = sizes.arena + spare;
     loop {
         let arena = Arena::of(steps, &bands, sizes.rows.hidden);
         let windows = bands.iter().map(Band::room).max().unwrap_or(0);
@@ -506,8 +554,8 @@ fn within(mut bands: Vec<Band>, steps: &[HostStep], sizes: TeamSizes<'_>) -> (Ve
 }
 
 /// Returns the sizes of a thread's workspace. `arena` is the number of values in the arena of a
-/// record. A network without images needs no workspace.
-fn room(steps: &[HostStep], bands: &[Band], kernels: &Kernels, arena: usize) -> Room {
+/// record, `bands` the room of the windows of a band. A network without images needs no workspace.
+fn room(steps: &[HostStep], kernels: &Kernels, arena: usize, bands: usize) -> Room {
     let windows = steps.iter().map(|s| match &s.action {
         Action::Convolution(_, geometry) => [
             images::scratch(geometry, kernels.tile_records),
@@ -538,7 +586,7 @@ fn room(steps: &[HostStep], bands: &[Band], kernels: &Kernels, arena: usize) -> 
         stride,
         records,
         scratch,
-        bands: bands.iter().map(Band::room).max().unwrap_or(0),
+        bands,
         zeros,
     }
 }
