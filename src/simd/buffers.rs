@@ -4,10 +4,6 @@ use super::deferred::Deferred;
 use crate::error::Error;
 use std::alloc::{alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
 
 /// The number of floats in a cache line.
 pub(super) const LINE: usize = 16;
@@ -140,62 +136,8 @@ pub(super) struct Undecoded {
 // outside of jobs.
 unsafe impl Sync for Undecoded {}
 
-/// The set of the free indices of at most 64 buffers or workspaces, with a bit for each index.
-struct FreeSet {
-    bits: AtomicU64,
-}
-
-impl FreeSet {
-    const MOST: usize = u64::BITS as usize;
-
-    fn new(count: usize) -> FreeSet {
-        let bits = AtomicU64::new((0..count).fold(0, |free, i| free | 1 << i));
-        FreeSet { bits }
-    }
-
-    /// Takes the lowest free index out of the set and returns it. `None` if the set is empty. If
-    /// other threads hold all other indices, a thread gets the index that it had before.
-    fn borrow(&self) -> Option<usize> {
-        let lowest_taken = |free: u64| (free > 0).then(|| free & (free - 1));
-        let before = self.bits.fetch_update(Acquire, Relaxed, lowest_taken);
-        before.ok().map(|free| free.trailing_zeros() as usize)
-    }
-
-    fn give_back(&self, one: usize) {
-        self.bits.fetch_or(1 << one, Release);
-    }
-}
-
-/// Buffers for the decoded records of a tile. The thread that decodes them borrows a buffer, which
-/// stays in its core's cache. The buffer of a slot's input would move from core to core.
-pub(super) struct TileInputs {
-    pub(super) buffers: Vec<Activations>,
-    free: FreeSet,
-}
-
-impl TileInputs {
-    pub(super) fn new(count: usize, rows: usize, records: usize) -> Result<TileInputs, Error> {
-        let count = count.min(FreeSet::MOST);
-        let buffers: Result<_, _> = (0..count)
-            .map(|_| Activations::new(rows, records))
-            .collect();
-        Ok(TileInputs {
-            buffers: buffers?,
-            free: FreeSet::new(count),
-        })
-    }
-
-    pub(super) fn borrow(&self) -> Option<usize> {
-        self.free.borrow()
-    }
-
-    pub(super) fn give_back(&self, buffer: usize) {
-        self.free.give_back(buffer);
-    }
-}
-
 /// The memory of each thread for a tile of a network with images: the tile's values between steps,
-/// and room for windows and bands.
+/// and room for windows and bands. The thread's number is the index of its workspace.
 pub(super) struct Workspaces {
     /// For each workspace, the hidden values of a tile's records, one record after the other.
     pub(super) arenas: Vec<Floats>,
@@ -211,7 +153,6 @@ pub(super) struct Workspaces {
     pub(super) stride: usize,
     /// The largest number of records in a tile.
     pub(super) records: usize,
-    free: FreeSet,
 }
 
 /// The sizes of a workspace. All but `records` are in floats.
@@ -229,9 +170,6 @@ pub(super) struct Room {
 }
 
 impl Workspaces {
-    /// The largest number of threads that compute a network with images.
-    pub(super) const MOST: usize = FreeSet::MOST;
-
     pub(super) fn new(count: usize, room: Room) -> Result<Workspaces, Error> {
         let floats = |n: usize| (0..count).map(|_| Floats::new(n)).collect();
         let arenas: Result<Vec<Floats>, Error> = floats(room.stride * room.records + LINE);
@@ -245,22 +183,6 @@ impl Workspaces {
             zeros: Floats::new(room.zeros)?,
             stride: room.stride,
             records: room.records,
-            free: FreeSet::new(count),
         })
-    }
-
-    /// Returns the index of a workspace that no other thread has until it is given back. There are
-    /// as many workspaces as threads, so one is free.
-    pub(super) fn borrow(&self) -> usize {
-        loop {
-            match self.free.borrow() {
-                Some(workspace) => return workspace,
-                None => std::hint::spin_loop(),
-            }
-        }
-    }
-
-    pub(super) fn give_back(&self, workspace: usize) {
-        self.free.give_back(workspace);
     }
 }

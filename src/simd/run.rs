@@ -1,9 +1,7 @@
 //! Runs the steps of a phase for one tile, the work that a thread takes at a time.
 
 use super::bands::{self, Band, HeldLines, MOST_STEPS};
-use super::buffers::{
-    Activations, LINE, Operands, Scratch, TileInputs, Undecoded, Workspaces, value_at,
-};
+use super::buffers::{Activations, LINE, Operands, Scratch, Undecoded, Workspaces, value_at};
 use super::bytes;
 use super::check::{BufferRows, check, right};
 use super::dense::{Dense, Part};
@@ -50,7 +48,7 @@ pub(super) struct Course {
     pub(super) shares: bool,
 }
 
-/// The tile that a thread computes, and the memory that the thread borrowed for it.
+/// The tile that a thread computes, and its memory.
 #[derive(Clone)]
 struct TileContext<'a> {
     slot: usize,
@@ -59,10 +57,10 @@ struct TileContext<'a> {
     rows: Option<Range<usize>>,
     /// The share of each record's pixels or lines that the tile computes.
     share: Share,
-    /// The index in `tile_inputs` of the buffer with the tile's decoded records. `None` if the
-    /// records are in the slot's input.
-    pooled: Option<usize>,
-    workspace: Option<usize>,
+    /// The number of the thread, which has the workspace and the tile input of this number.
+    thread: usize,
+    /// True if the tile input has the tile's records. Otherwise they are in the slot's input.
+    decoded: bool,
     course: &'a Course,
 }
 
@@ -86,9 +84,10 @@ pub(super) struct TeamState {
     pub(super) deferred: [Undecoded; SLOTS],
     /// The number of values in a record of the input.
     pub(super) width: usize,
-    /// Buffers for the decoded records of a tile. Empty if the network has images, or if a later
-    /// phase also reads the input.
-    pub(super) tile_inputs: TileInputs,
+    /// For each thread, a buffer for the decoded records of a tile, which stays in the cache of the
+    /// thread's core. The buffer of a slot's input would move from core to core. Empty if the
+    /// network has images, or if a later phase also reads the input.
+    pub(super) tile_inputs: Vec<Activations>,
     pub(super) scores: [Activations; SLOTS],
     pub(super) hidden: Vec<Activations>,
     /// For each record, true if a step that writes bytes has read a value that is NaN or infinite.
@@ -127,7 +126,7 @@ impl Work for TeamState {
         }
     }
 
-    unsafe fn run(&self, tile: Tile) {
+    unsafe fn run(&self, tile: Tile, thread: usize) {
         let course = self.course(tile.records);
         let phase = &course.phases[tile.phase];
         let (mut records, mut rows, mut share) = (0..tile.records, None, Share::WHOLE);
@@ -145,22 +144,19 @@ impl Work for TeamState {
             }
             Split::Rows(bounds) => rows = Some(bounds[tile.tile]..bounds[tile.tile + 1]),
         }
-        let pooled = if tile.phase == 0 {
-            // SAFETY: the caller's promise is passed on; the first phase is split by records.
-            unsafe { self.decode(tile.slot, records.clone()) }
-        } else {
-            None
-        };
-        let workspace = (!self.workspaces.arenas.is_empty()).then(|| self.workspaces.borrow());
-        let context = TileContext {
+        let mut context = TileContext {
             slot: tile.slot,
             records,
             rows,
             share,
-            pooled,
-            workspace,
+            thread,
+            decoded: false,
             course,
         };
+        if tile.phase == 0 {
+            // SAFETY: the caller's promise is passed on; the first phase is split by records.
+            unsafe { self.decode(&mut context) };
+        }
         let mut i = phase.steps.start;
         while i < phase.steps.end {
             if let Some(band) = course.bands.iter().find(|band| band.steps.start == i) {
@@ -177,8 +173,6 @@ impl Work for TeamState {
             self.timed(start, what, |clock, took| clock.record(number, took));
             i += 1;
         }
-        workspace.inspect(|&workspace| self.workspaces.give_back(workspace));
-        pooled.inspect(|&buffer| self.tile_inputs.give_back(buffer));
     }
 }
 
@@ -237,37 +231,26 @@ impl TeamState {
         }
     }
 
-    /// Decodes those of `records` that arrived as bytes. If all of them did, their values go to a
-    /// borrowed buffer of `tile_inputs`, and its index is returned. Otherwise, or if no buffer is
-    /// free, the values go to the slot's input, and `None` is returned.
+    /// Decodes those of a tile's records that arrived as bytes. If all of them did, their values go
+    /// to the thread's tile input, if there is one. Otherwise they go to the slot's input.
     ///
     /// SAFETY: as `step`.
-    unsafe fn decode(&self, slot: usize, records: Range<usize>) -> Option<usize> {
+    unsafe fn decode(&self, context: &mut TileContext) {
+        let (slot, records) = (context.slot, context.records.clone());
         // SAFETY: nobody writes to the undecoded records as long as the job is under way.
         let deferred = unsafe { &*self.deferred[slot].records.get() };
         if deferred.is_empty() {
-            return None;
+            return;
         }
         let start = self.clock.is_some().then(Instant::now);
-        let all = deferred.has_all(records.clone());
-        let pooled = if all { self.tile_inputs.borrow() } else { None };
-        let context = TileContext {
-            slot,
-            records: records.clone(),
-            rows: None,
-            share: Share::WHOLE,
-            pooled,
-            workspace: None,
-            course: &self.alone,
-        };
+        context.decoded = !self.tile_inputs.is_empty() && deferred.has_all(records.clone());
         for n in records.clone() {
-            let to = self.record(Place::Input, &context, n);
+            let to = self.record(Place::Input, context, n);
             // SAFETY: a record of the input has `width` values at least; nobody else touches it.
             deferred.decode(n, unsafe { std::slice::from_raw_parts_mut(to, self.width) });
         }
         let what = (slot, records.len(), Name::Text("decode"));
         self.timed(start, what, |clock, took| clock.decode += took);
-        pooled
     }
 
     pub(super) fn clock(&self) -> Option<MutexGuard<'_, Clock>> {
@@ -313,9 +296,9 @@ impl TeamState {
     /// for this tile. Returns null if only the window of a band holds some of them.
     fn record(&self, place: Place, context: &TileContext, n: usize) -> *mut f32 {
         let first = context.records.start;
-        match (place, context.pooled, context.workspace) {
-            (Place::Input, Some(pooled), _) => self.tile_inputs.buffers[pooled].record(n - first),
-            (Place::Hidden(i), _, Some(own)) => match context.course.homes[i] {
+        match place {
+            Place::Input if context.decoded => self.tile_inputs[context.thread].record(n - first),
+            Place::Hidden(i) => match context.course.homes[i] {
                 Home::Batch => self.buffer(place, context.slot).record(n),
                 Home::Window => std::ptr::null_mut(),
                 Home::Workspace(at) => {
@@ -323,7 +306,7 @@ impl TeamState {
                     let (arena, record) = if context.course.shares {
                         (n, 0)
                     } else {
-                        (own, n - first)
+                        (context.thread, n - first)
                     };
                     arenas[arena].start.wrapping_add(record * stride + at)
                 }
@@ -550,7 +533,7 @@ impl TeamState {
         took: &mut [Duration; MOST_STEPS],
     ) {
         let (steps, last) = (&self.steps[band.steps.clone()], band.steps.len() - 1);
-        let room = self.workspaces.bands[context.workspace.unwrap_or(0)].start;
+        let room = self.workspaces.bands[context.thread].start;
         // Threads split the result between whole units. A unit is the number of lines that a step
         // computes at once.
         let (unit, height) = (bands::unit(&steps[last]), bands::height(&steps[last]));
@@ -825,9 +808,9 @@ impl TeamState {
         }
     }
 
-    /// Returns the scratch memory in the workspace that the tile has borrowed.
+    /// Returns the scratch memory of the tile's thread.
     fn scratch(&self, context: &TileContext) -> Scratch {
-        let room = &self.workspaces.scratch[context.workspace.unwrap_or(0)];
+        let room = &self.workspaces.scratch[context.thread];
         Scratch {
             zeros: self.workspaces.zeros.start.cast_const(),
             room: room.start,

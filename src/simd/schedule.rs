@@ -2,9 +2,14 @@
 //!
 //! A job is a batch. It runs in phases, and a phase consists of tiles that any thread may take. A
 //! phase begins when all tiles of the previous phase are done. A job begins when the previous job
-//! is done. The ticket is a 64-bit number with the job, phase and tile that come next. A thread
-//! takes a tile by one compare-and-swap on the ticket, without a lock. `done` counts the finished
-//! tiles of the phase. The thread that finishes the last tile opens the next phase.
+//! is done. The ticket is a 64-bit number with the job, the phase, and the tiles of the phase that
+//! are taken. A thread takes a tile by one compare-and-swap on the ticket, without a lock. `done`
+//! counts the finished tiles of the phase. The thread that finishes the last tile opens the next
+//! phase.
+//!
+//! In a phase of few tiles, each thread first takes those of its own part. The phases of a record
+//! that threads share are cut in the same way. So a thread mostly reads what it has written, from
+//! its core's cache.
 //!
 //! The submitting thread computes all tiles that no worker takes. So a job ends even if every
 //! worker sleeps. The submitting thread only waits for tiles that a worker has begun.
@@ -14,7 +19,7 @@
 //! takes longer than a small job.
 
 use crate::ir::plan::SLOTS;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -26,8 +31,9 @@ const SPIN: Duration = Duration::from_micros(50);
 /// next phase is near. Falling asleep and waking up takes longer than most phases.
 const SPIN_IN_JOB: Duration = Duration::from_micros(500);
 
-/// The widths of the ticket's fields in bits. The tile is in the lowest bits, then come the phase
-/// and the job.
+/// The widths of the ticket's fields in bits. The taken tiles are in the lowest bits, then come the
+/// phase and the job. With at most as many tiles as bits, a tile has a bit. Otherwise tiles are
+/// taken in their order, and the field is their number.
 const TILE_BITS: u32 = 24;
 const PHASE_BITS: u32 = 12;
 const JOB_BITS: u32 = 28;
@@ -51,6 +57,8 @@ pub(super) struct Tile {
 /// only if the ticket has not changed meanwhile.
 struct Claim {
     ticket: u64,
+    /// The ticket with the tile taken.
+    taken: u64,
     tile: Tile,
     /// True if the tile's job was submitted with `wake`, so that sleeping threads are woken for it.
     wake: bool,
@@ -63,14 +71,18 @@ pub(super) trait Work: Sync {
     fn phases(&self, records: usize) -> usize;
     /// Returns the number of tiles in a phase, 1 to [`MOST_TILES`].
     fn tiles(&self, phase: usize, records: usize) -> usize;
-    /// Computes one tile of a job.
+    /// Computes one tile of a job on thread number `thread`.
     ///
-    /// SAFETY: each tile of a job runs once, after all tiles of earlier phases and jobs.
-    unsafe fn run(&self, tile: Tile);
+    /// SAFETY: each tile of a job runs once, after all tiles of earlier phases and jobs. A thread
+    /// runs one tile at a time, and no two threads have the same number.
+    unsafe fn run(&self, tile: Tile, thread: usize);
 }
 
 /// The state of all jobs. One thread submits them, and at most [`SLOTS`] jobs are in flight.
 pub(super) struct Schedule {
+    threads: usize,
+    /// The number of the next worker that begins. The submitting thread has number 0.
+    worker: AtomicUsize,
     ticket: AtomicU64,
     /// The number of finished tiles in the phase that the ticket names.
     done: AtomicU32,
@@ -91,8 +103,11 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    pub(super) fn new() -> Schedule {
+    /// The schedule of `threads` threads, the submitting one included.
+    pub(super) fn new(threads: usize) -> Schedule {
         Schedule {
+            threads,
+            worker: AtomicUsize::new(1),
             ticket: AtomicU64::new(0),
             done: AtomicU32::new(0),
             submitted: AtomicU32::new(0),
@@ -140,14 +155,21 @@ impl Schedule {
     }
 
     /// Runs tiles on a worker thread until `quit` is called.
+    ///
+    /// # Panics
+    /// If more threads call it than there are.
     pub(super) fn serve(&self, work: &impl Work) {
+        let thread = self.worker.fetch_add(1, SeqCst);
+        assert!(thread < self.threads, "too many workers");
         self.compute(
-            work,
+            (work, thread),
             || self.quit.load(SeqCst),
             || {
                 let mut guard = self.locked();
                 self.parked.fetch_add(1, SeqCst);
-                while !self.quit.load(SeqCst) && self.next(work).is_none_or(|claim| !claim.wake) {
+                while !self.quit.load(SeqCst)
+                    && self.next(work, thread).is_none_or(|claim| !claim.wake)
+                {
                     guard = self.work.wait(guard).unwrap_or_else(|e| e.into_inner());
                 }
                 self.parked.fetch_sub(1, SeqCst);
@@ -163,29 +185,41 @@ impl Schedule {
             // top bit of their difference decides which is later.
             at.wrapping_sub(job).wrapping_sub(1) << (32 - JOB_BITS) >> 31 == 0
         };
-        self.compute(work, complete, || {
+        self.compute((work, 0), complete, || {
             let mut guard = self.locked();
             self.waiting.store(true, SeqCst);
-            while !complete() && self.next(work).is_none() {
+            while !complete() && self.next(work, 0).is_none() {
                 guard = self.progress.wait(guard).unwrap_or_else(|e| e.into_inner());
             }
             self.waiting.store(false, SeqCst);
         });
     }
 
-    /// Takes and runs tiles until `end` returns true. After [`SPIN`] without work it calls `sleep`,
+    /// Takes and runs tiles on thread number `thread` until `end` returns true. After [`SPIN`] without work it calls `sleep`,
     /// or after [`SPIN_IN_JOB`] if a job is under way.
-    fn compute(&self, work: &impl Work, end: impl Fn() -> bool, sleep: impl Fn()) {
+    fn compute(
+        &self,
+        (work, thread): (&impl Work, usize),
+        end: impl Fn() -> bool,
+        sleep: impl Fn(),
+    ) {
         let mut idle: Option<Instant> = None;
         while !end() {
-            if let Some(Claim { ticket, tile, wake }) = self.next(work) {
+            if let Some(Claim {
+                ticket,
+                taken,
+                tile,
+                wake,
+            }) = self.next(work, thread)
+            {
                 if self
                     .ticket
-                    .compare_exchange(ticket, ticket + 1, SeqCst, SeqCst)
+                    .compare_exchange(ticket, taken, SeqCst, SeqCst)
                     .is_ok()
                 {
-                    // SAFETY: the exchange succeeded, so no other thread can take this tile.
-                    unsafe { work.run(tile) };
+                    // SAFETY: the exchange succeeded, so no other thread can take this tile. Only
+                    // the submitting thread has number 0, and each worker has its own.
+                    unsafe { work.run(tile, thread) };
                     self.finish(ticket, tile, wake, work);
                     idle = None;
                 }
@@ -212,9 +246,9 @@ impl Schedule {
         job != self.submitted.load(SeqCst)
     }
 
-    /// Returns the next tile, if there is one. The thread can take it only as long as the ticket
+    /// Returns the next tile for thread number `thread`, if there is one. The thread can take it only as long as the ticket
     /// has not changed.
-    fn next(&self, work: &impl Work) -> Option<Claim> {
+    fn next(&self, work: &impl Work, thread: usize) -> Option<Claim> {
         let ticket = self.ticket.load(SeqCst);
         let job = (ticket >> (TILE_BITS + PHASE_BITS)) as u32;
         if job == self.submitted.load(SeqCst) {
@@ -227,15 +261,30 @@ impl Schedule {
         if self.ticket.load(SeqCst) != ticket {
             return None;
         }
-        let tile = Tile {
-            slot: order as usize & 0xFF,
-            records: (order >> 16) as usize,
-            phase: (ticket >> TILE_BITS) as usize & (MOST_PHASES - 1),
-            tile: ticket as usize & MOST_TILES,
+        let records = (order >> 16) as usize;
+        let phase = (ticket >> TILE_BITS) as usize & (MOST_PHASES - 1);
+        let (tiles, taken) = (work.tiles(phase, records), ticket as usize & MOST_TILES);
+        let (tile, taken) = if tiles <= TILE_BITS as usize {
+            let free = !taken & ((1 << tiles) - 1);
+            // The tiles from the thread's own part on.
+            let own = thread * tiles / self.threads;
+            let rest = free >> own << own;
+            let tile = (if rest > 0 { rest } else { free }).trailing_zeros() as usize;
+            (tile, ticket | 1u64.wrapping_shl(tile as u32))
+        } else {
+            (taken, ticket + 1)
         };
-        let wake = order >> 8 & 1 != 0;
-        let there = tile.tile < work.tiles(tile.phase, tile.records);
-        there.then_some(Claim { ticket, tile, wake })
+        (tile < tiles).then_some(Claim {
+            ticket,
+            taken,
+            tile: Tile {
+                slot: order as usize & 0xFF,
+                records,
+                phase,
+                tile,
+            },
+            wake: order >> 8 & 1 != 0,
+        })
     }
 
     /// Counts a tile as done. After the last tile of a phase, it opens the next phase or the next
@@ -276,10 +325,10 @@ fn next(job: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Work for tests: counts the tiles that have run, and checks the order of phases and jobs.
+    /// Work for tests: notes the tiles that have run, and checks the order of phases and jobs.
     struct Log {
-        /// For each phase of the current job, the number of tiles that have run.
-        counts: [AtomicU32; 3],
+        /// For each phase of the current job, the tiles that have run, a bit each.
+        ran: [AtomicU64; 3],
         jobs: AtomicU32,
     }
 
@@ -289,10 +338,10 @@ mod tests {
         }
 
         fn tiles(&self, phase: usize, records: usize) -> usize {
-            [records, 1, 2 * records][..self.phases(records)][phase]
+            [records, 1, 4 * records][..self.phases(records)][phase]
         }
 
-        unsafe fn run(&self, tile: Tile) {
+        unsafe fn run(&self, tile: Tile, _: usize) {
             assert_eq!(tile.slot as u32, self.jobs.load(SeqCst) % SLOTS as u32);
             if tile.tile % 5 == 3 {
                 std::thread::sleep(Duration::from_micros(if tile.records == 7 {
@@ -303,21 +352,20 @@ mod tests {
             }
             for before in 0..tile.phase {
                 assert_eq!(
-                    self.counts[before].load(SeqCst) as usize,
+                    self.ran[before].load(SeqCst).count_ones() as usize,
                     self.tiles(before, tile.records)
                 );
             }
             for after in tile.phase + 1..3 {
-                assert_eq!(self.counts[after].load(SeqCst), 0);
+                assert_eq!(self.ran[after].load(SeqCst), 0);
             }
-            let count = self.counts[tile.phase].fetch_add(1, SeqCst) as usize + 1;
-            assert!(
-                count <= self.tiles(tile.phase, tile.records),
-                "a tile ran twice"
-            );
+            let own = 1 << tile.tile;
+            let ran = self.ran[tile.phase].fetch_or(own, SeqCst);
+            assert_eq!(ran & own, 0, "a tile ran twice");
+            let count = ran.count_ones() as usize + 1;
             let last = tile.phase + 1 == self.phases(tile.records);
             if last && count == self.tiles(tile.phase, tile.records) {
-                self.counts.iter().for_each(|c| c.store(0, SeqCst));
+                self.ran.iter().for_each(|c| c.store(0, SeqCst));
                 self.jobs.fetch_add(1, SeqCst);
             }
         }
@@ -328,14 +376,14 @@ mod tests {
     #[test]
     fn tiles_run_once_and_in_order() {
         for threads in [0, 1, 3] {
-            let schedule = Schedule::new();
+            let schedule = Schedule::new(threads + 1);
             let first = (1 << JOB_BITS) - 40;
             schedule
                 .ticket
                 .store(u64::from(first) << (TILE_BITS + PHASE_BITS), SeqCst);
             schedule.submitted.store(first, SeqCst);
             let log = Log {
-                counts: Default::default(),
+                ran: Default::default(),
                 jobs: AtomicU32::new(0),
             };
             std::thread::scope(|s| {

@@ -1,7 +1,7 @@
 //! The threads of the host engine, as seen by the thread that submits batches.
 
 use super::bands::{self, Band};
-use super::buffers::{Activations, LINE, Room, TileInputs, Undecoded, Workspaces};
+use super::buffers::{Activations, LINE, Room, Undecoded, Workspaces};
 use super::check::BufferRows;
 use super::deferred::{Deferred, Refusal};
 use super::images;
@@ -70,8 +70,7 @@ pub(crate) struct TeamSizes<'a> {
 }
 
 impl Team {
-    /// Makes a team of `threads` threads, the caller's included. Networks with images have at most
-    /// [`Workspaces::MOST`]. The caller stays alone if a thread computes the largest batch in less
+    /// Makes a team of `threads` threads, the caller's included. The caller stays alone if a thread computes the largest batch in less
     /// than [`WAKE_US`] microseconds. `timed` says that the time of each step is measured.
     ///
     /// # Panics
@@ -97,10 +96,8 @@ impl Team {
             let records = us * u64::from(kernels.gflops) * 1000 / sizes.flop.max(1) + 1;
             usize::try_from(records).unwrap_or(usize::MAX)
         };
-        let images = steps.iter().any(|s| s.action.of_image());
-        let most = if images { Workspaces::MOST } else { usize::MAX };
         let small = sizes.batch < records(WAKE_US);
-        let threads = if small { 1 } else { threads.clamp(1, most) };
+        let threads = if small { 1 } else { threads.max(1) };
         let shared = Arc::new(shared((steps, numbers), kernels, sizes, threads, clock)?);
         let workers = (1..threads).map(|i| {
             Thread::start(Arc::clone(&shared))
@@ -227,7 +224,7 @@ impl Team {
                     tile,
                 };
                 // SAFETY: each tile runs once, in order, and no other job is under way.
-                unsafe { self.shared.run(tile) };
+                unsafe { self.shared.run(tile, 0) };
             }
         }
     }
@@ -371,8 +368,10 @@ fn shared(
     let clock = clock.map(|sums| Mutex::new(Clock { sums, track: None }));
     let hidden = hidden(rows.hidden, &alone.homes, batch)?;
     let state = TeamState {
-        schedule: Schedule::new(),
-        tile_inputs: TileInputs::new(pooled, rows.input, kernels.tile_records)?,
+        schedule: Schedule::new(threads),
+        tile_inputs: (0..pooled)
+            .map(|_| Activations::new(rows.input, kernels.tile_records))
+            .collect::<Result<_, Error>>()?,
         workspaces: Workspaces::new(
             if images { threads } else { 0 },
             room(&steps, &kernels, arena, bands),
