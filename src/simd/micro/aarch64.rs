@@ -308,11 +308,11 @@ impl Vector for F32x4 {
     }
 
     #[inline(never)]
-    unsafe fn tile<E: Stored, const M: usize, const N: usize>(
+    unsafe fn tile<E: Stored, const M: usize, const N: usize, const FAR: bool>(
         sub: &Subproblem<'_, E>,
         place: &TilePlace<'_, E, N>,
     ) {
         // SAFETY: the caller's promise is passed on.
-        unsafe { kernel::tile::<Self, E, M, N>(sub, place) }
+        unsafe { kernel::tile::<Self, E, M, N, FAR>(sub, place) }
     }
 }

@@ -65,6 +65,13 @@ macro_rules! unrolled {
 /// full-mnist at batch 100 takes 10 % longer.
 const KEPT: usize = 1 << 19;
 
+/// Weights of at least this many bytes do not stay in the second-level cache.
+const FAR_BYTES: usize = 1 << 20;
+
+/// A single record waits for such weights. So it prefetches them, this many columns before they are
+/// needed. For smaller layers the prefetches take more time than they save.
+const FAR_COLUMNS: usize = 32;
+
 /// The bytes of the records' values at a time, if the weights of all rows stay in the cache.
 const PART: usize = KEPT / 4;
 
@@ -192,6 +199,7 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
     // many, because loads of weights are then the bottleneck.
     const { assert!(M <= 8) };
     let tiles = sub.records.div_ceil(M);
+    let far = V::PREFETCHES && layer.weights.len() * size_of::<E>() >= FAR_BYTES;
     for i in 0..tiles {
         let (n, end) = (i * sub.records / tiles, (i + 1) * sub.records / tiles);
         let place = TilePlace {
@@ -208,9 +216,14 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
                 $(if $count <= M && end - n == $count {
                     // SAFETY: `tile` writes records n to `end` of the subproblem, with the weights
                     // of its rows.
-                    unsafe { V::tile::<E, $count, N>(sub, &place) }
+                    unsafe { V::tile::<E, $count, N, false>(sub, &place) }
                 })*
             };
+        }
+        if far && end - n == 1 {
+            // SAFETY: as above.
+            unsafe { V::tile::<E, 1, N, true>(sub, &place) }
+            continue;
         }
         tile!(1 2 3 4 5 6 7 8);
     }
@@ -243,7 +256,8 @@ pub(super) struct TilePlace<'a, E, const N: usize> {
     bounds: Bounds,
 }
 
-/// Computes records n to n + M by N vectors of rows, for a block of k.
+/// Computes records n to n + M by N vectors of rows, for a block of k. With FAR it prefetches its
+/// own weights.
 ///
 /// [`Vector::tile`] compiles each tile as a separate function, so that the code around it takes no
 /// registers. Three things keep the sums in registers, and `tests/program/speed.rs` checks the
@@ -255,7 +269,7 @@ pub(super) struct TilePlace<'a, E, const N: usize> {
 ///
 /// SAFETY: as `affine`. The place is inside the subproblem.
 #[inline(always)]
-pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
+pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, const FAR: bool>(
     sub: &Subproblem<'_, E>,
     place: &TilePlace<'_, E, N>,
 ) {
@@ -326,6 +340,12 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize>(
                     if M > 1 && N > 1 {
                         V::prefetch(at.cast());
                         at = at.wrapping_add(step);
+                    }
+                    if FAR {
+                        let ahead = panel * (FAR_COLUMNS + if shared { $k } else { 0 });
+                        unrolled!(i < N, {
+                            V::prefetch(weights[i].wrapping_add(ahead).cast())
+                        });
                     }
                 };
             }

@@ -51,12 +51,14 @@ pub(super) trait Vector: Copy {
     /// Returns 2ⁿ in each lane. The lowest nine bits of the lane of `self` hold n + 127, for n from
     /// −126 to 127.
     unsafe fn power_of_two(self) -> Self;
+    /// True if [`Vector::prefetch`] does something.
+    const PREFETCHES: bool = false;
     /// Prefetches the cache line at address `from` into the second-level cache. On instruction sets
     /// where measurements showed no gain, it does nothing.
     #[inline(always)]
     unsafe fn prefetch(_from: *const f32) {}
-    /// Runs [`kernel::tile`], compiled as a separate function for each M and N.
-    unsafe fn tile<E: Stored, const M: usize, const N: usize>(
+    /// Runs [`kernel::tile`], compiled as a separate function for each M, N and FAR.
+    unsafe fn tile<E: Stored, const M: usize, const N: usize, const FAR: bool>(
         sub: &Subproblem<'_, E>,
         place: &TilePlace<'_, E, N>,
     );
@@ -211,11 +213,11 @@ impl Vector for Lanes4 {
     }
 
     #[inline(never)]
-    unsafe fn tile<E: Stored, const M: usize, const N: usize>(
+    unsafe fn tile<E: Stored, const M: usize, const N: usize, const FAR: bool>(
         sub: &Subproblem<'_, E>,
         place: &TilePlace<'_, E, N>,
     ) {
         // SAFETY: the caller's promise is passed on.
-        unsafe { kernel::tile::<Self, E, M, N>(sub, place) }
+        unsafe { kernel::tile::<Self, E, M, N, FAR>(sub, place) }
     }
 }

@@ -194,6 +194,8 @@ macro_rules! vector {
                 unsafe { $store(to, self.0) }
             }
 
+            const PREFETCHES: bool = true;
+
             #[inline(always)]
             unsafe fn prefetch(from: *const f32) {
                 // SAFETY: a prefetch of any address is allowed.
@@ -204,21 +206,21 @@ macro_rules! vector {
             // inline the inner function: rustc 1.95 ignores `inline(never)` beside
             // `target_feature`.
             #[inline(always)]
-            unsafe fn tile<E: Stored, const M: usize, const N: usize>(
+            unsafe fn tile<E: Stored, const M: usize, const N: usize, const FAR: bool>(
                 sub: &Subproblem<'_, E>,
                 place: &TilePlace<'_, E, N>,
             ) {
                 #[target_feature(enable = $features)]
                 #[inline(never)]
-                unsafe fn tile<E: Stored, const M: usize, const N: usize>(
+                unsafe fn tile<E: Stored, const M: usize, const N: usize, const FAR: bool>(
                     sub: &Subproblem<'_, E>,
                     place: &TilePlace<'_, E, N>,
                 ) {
                     // SAFETY: the caller's promise is passed on.
-                    unsafe { kernel::tile::<$name, E, M, N>(sub, place) }
+                    unsafe { kernel::tile::<$name, E, M, N, FAR>(sub, place) }
                 }
                 // SAFETY: the caller's promise is passed on.
-                unsafe { tile::<E, M, N>(sub, place) }
+                unsafe { tile::<E, M, N, FAR>(sub, place) }
             }
         }
     };
