@@ -10,13 +10,14 @@ use crate::engine::model::Model;
 use crate::engine::sources::Sources;
 use crate::ir::graph::{Role, Shape};
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
-use crate::ir::op::{Activation, Arithmetic, Axis, Border, Math, Op, Pool, Window};
+use crate::ir::op::{Activation, Arithmetic, Axis, Border, Float, Math, Op, Padding, Pool, Window};
 use crate::ir::values;
 use crate::observe::profile::Phases;
 use crate::ops::edges::{EdgeGraph, random, single, whole};
 use crate::ops::random::Random;
 use crate::planner::whole::Layers;
 use crate::registry::EngineKind;
+use crate::simd::{BandLimits, JOINED, JOINS, LIMITS};
 
 fn network(b: EdgeGraph, kind: Kind, order: InputOrder) -> Case {
     let width = b.graph.values[0].shape.len();
@@ -380,6 +381,211 @@ fn convolutions_write_parts_of_a_concatenation() {
         let model = Model::new(case.network, &case.tensors, recipe, library(), None).unwrap();
         let engine = HostEngine::new(model, 1, false).unwrap();
         assert_eq!(engine.copies(), copies, "{parts:?}");
+    }
+}
+
+/// Steps of residual networks.
+impl EdgeGraph {
+    /// Adds a convolution of windows of `side` × `side` pixels, which keeps height and width.
+    fn layer(&mut self, value: usize, outputs: usize, side: usize, groups: usize) -> usize {
+        self.strided(value, outputs, (side, 1), groups)
+    }
+
+    /// Adds a convolution with windows of a size and a stride.
+    fn strided(
+        &mut self,
+        value: usize,
+        outputs: usize,
+        (side, stride): (usize, usize),
+        groups: usize,
+    ) -> usize {
+        let border = (side - 1) / 2;
+        let window = Window {
+            border: Border {
+                top: border,
+                left: border,
+                bottom: border,
+                right: border,
+            },
+            stride: (stride, stride),
+            ..Window::of((side, side))
+        };
+        let taps = side * side * self.graph.values[value].shape.c / groups;
+        let arrays = [(Role::Weights, outputs, taps), (Role::Biases, outputs, 1)];
+        let op = Op::Convolution { window, groups };
+        self.push(op, &[value], &arrays).unwrap()
+    }
+
+    /// Adds a depthwise convolution and one of single pixels.
+    fn separable(&mut self, value: usize, outputs: usize) -> usize {
+        let c = self.graph.values[value].shape.c;
+        let value = self.layer(value, c, 3, c);
+        self.layer(value, outputs, 1, 1)
+    }
+
+    /// Adds a sum of two values and an activation.
+    fn sum(&mut self, values: [usize; 2], activation: Activation) -> usize {
+        let op = Op::Combine(Arithmetic::Add);
+        let sum = self.push(op, &values, &[]).unwrap();
+        match activation {
+            Activation::None => sum,
+            _ => self.push(Op::Activation(activation), &[sum], &[]).unwrap(),
+        }
+    }
+
+    /// Adds channels behind those of a value.
+    fn widened(&mut self, value: usize, channels: usize, filling: f32) -> usize {
+        let more = channels - self.graph.values[value].shape.c;
+        let padding = Padding {
+            before: [0; 3],
+            behind: [more, 0, 0],
+        };
+        let op = Op::Pad {
+            padding,
+            value: Float::new(filling),
+        };
+        self.push(op, &[value], &[]).unwrap()
+    }
+}
+
+impl Case {
+    fn host(&self, threads: usize) -> HostEngine {
+        let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
+        let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), None);
+        HostEngine::new(model.unwrap(), threads, false).unwrap()
+    }
+
+    /// Returns the bits of the scores of some records. NaN has the same bits everywhere.
+    fn bits(&self, threads: usize, records: &[Vec<f32>]) -> Vec<Vec<u32>> {
+        let mut engine = self.host(threads);
+        assert_eq!(engine.threads(), threads);
+        for (n, record) in records.iter().enumerate() {
+            engine.record(0, n).unwrap().fill(record);
+        }
+        engine.submit(0, records.len()).unwrap();
+        engine.collect(0).unwrap();
+        let bits = |v: f32| if v.is_nan() { f32::NAN } else { v }.to_bits();
+        let scores = |n: usize| engine.answer(0, n).scores.iter().map(bits).collect();
+        (0..records.len()).map(scores).collect()
+    }
+
+    /// Checks that `joined` sums of the network become part of convolutions, and that `spared`
+    /// copies are then not needed. Scores must be the same to the bit as those of separate steps,
+    /// with any number of threads and with and without bands. They must be near those in float64.
+    fn joins_sums(&mut self, joined: usize, spared: usize, what: &str) {
+        let mut draw = {
+            let mut seed = 5u32;
+            move || {
+                seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (seed >> 8) as f32 / (1 << 23) as f32 - 1.0
+            }
+        };
+        let mut records: Vec<Vec<f32>> = (0..7)
+            .map(|_| (0..self.network.width).map(|_| draw()).collect())
+            .collect();
+        records[3][self.network.width / 2] = f32::NAN;
+        JOINS.set(false);
+        LIMITS.set(BandLimits::NONE);
+        let (expected, copies) = (self.bits(1, &records), self.host(1).copies());
+        JOINS.set(true);
+        assert!(expected[3].contains(&f32::NAN.to_bits()), "{what}: no NaN");
+        for limits in [BandLimits::NONE, BandLimits::OF_TESTS] {
+            LIMITS.set(limits);
+            let before = JOINED.get();
+            assert_eq!(self.host(1).copies() + spared, copies, "{what}: copies");
+            assert_eq!(JOINED.get() - before, joined, "{what}: sums");
+            for (threads, count) in [(1, 7), (1, 1), (2, 1), (3, 2), (4, 3), (2, 7)] {
+                let found = self.bits(threads, &records[..count]);
+                for (n, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                    let what = format!("{what}: {threads} threads, record {n} of {count}");
+                    // Channels of zeros that are not copied may also show that a value is NaN.
+                    let same =
+                        |(f, e): (&u32, &u32)| f == e || n == 3 && f32::from_bits(*f).is_nan();
+                    assert!(found.iter().zip(expected).all(same), "{what}");
+                    assert!(n == 3 || found.iter().all(|&b| f32::from_bits(b).is_finite()));
+                }
+            }
+        }
+        self.on_the_host(what);
+    }
+}
+
+/// Sums of residual networks become part of convolutions. The other operand is the value that the
+/// convolution reads, one that is made before the convolution, or one that is made after it.
+#[test]
+fn sums_are_part_of_convolutions() {
+    for (c, h, w) in [(24, 19, 21), (16, 8, 8), (40, 5, 1), (3, 13, 7)] {
+        for activation in [
+            Activation::None,
+            Activation::Relu,
+            Activation::Silu,
+            Activation::LeakyRelu(Float::new(0.1)),
+        ] {
+            let mut b = EdgeGraph::new(Shape { c, h, w }, 5);
+            let first = b.layer(0, 24, 1, 1);
+            let first = b
+                .push(Op::Activation(Activation::Relu), &[first], &[])
+                .unwrap();
+            let before = b.separable(first, 24);
+            let before = b.sum([before, first], activation);
+            let read = b.layer(before, 24, 1, 1);
+            let read = b.sum([before, read], activation);
+            let main = b.strided(read, 24, (3, 2), 24);
+            let main = b.layer(main, 40, 1, 1);
+            let shortcut = b.strided(read, 40, (5, 2), 1);
+            let both = b.sum([main, shortcut], activation);
+            let later = b.layer(both, 40, 1, 1);
+            let pool = Op::Pool {
+                kind: Pool::Max,
+                window: Window::of((1, 1)),
+            };
+            let pooled = b.push(pool, &[both], &[]).unwrap();
+            let later = b.sum([pooled, later], activation);
+            // This convolution has an activation of its own, so its sum is a step.
+            let own = b.layer(later, 40, 1, 1);
+            let own = b
+                .push(Op::Activation(Activation::Tanh), &[own], &[])
+                .unwrap();
+            b.sum([own, later], activation);
+            let what = format!("{c}×{h}×{w}, {activation:?}");
+            network(b, Kind::Values, InputOrder::Chw).joins_sums(4, 0, &what);
+        }
+    }
+}
+
+/// A sum reads an image with fewer channels, if there are zeros behind them.
+#[test]
+fn channels_of_zeros_are_not_copied() {
+    let relu = Activation::Relu;
+    let mut b = EdgeGraph::new(Shape { c: 3, h: 19, w: 21 }, 5);
+    let first = b.layer(0, 24, 1, 1);
+    let mut value = b.push(Op::Activation(relu), &[first], &[]).unwrap();
+    // Pixels of 24 and 28 channels have 32 floats, those of 40 have 48.
+    for channels in [28, 40] {
+        let main = b.separable(value, channels);
+        let wide = b.widened(value, channels, 0.0);
+        value = b.sum([main, wide], relu);
+    }
+    let main = b.layer(value, 72, 2, 1);
+    let pool = Op::Pool {
+        kind: Pool::Max,
+        window: Window::of((2, 2)),
+    };
+    let pooled = b.push(pool, &[value], &[]).unwrap();
+    let wide = b.widened(pooled, 72, 0.0);
+    b.sum([wide, main], Activation::Silu);
+    network(b, Kind::Values, InputOrder::Chw).joins_sums(3, 3, "channels of zeros");
+    // The sigmoid of the padding is not zero, and neither is a filling of 0.5.
+    for (activation, filling) in [(Activation::Sigmoid, 0.0), (relu, 0.5)] {
+        let mut b = EdgeGraph::new(Shape { c: 3, h: 9, w: 11 }, 5);
+        let first = b.layer(0, 24, 1, 1);
+        let op = Op::Activation(activation);
+        let value = b.push(op, &[first], &[]).unwrap();
+        let main = b.layer(value, 28, 1, 1);
+        let wide = b.widened(value, 28, filling);
+        b.sum([main, wide], relu);
+        let mut case = network(b, Kind::Values, InputOrder::Chw);
+        case.joins_sums(1, 0, &format!("{activation:?}, filled with {filling}"));
     }
 }
 

@@ -442,6 +442,7 @@ impl Reading<'_> {
             inputs: self.plan.buffers[from].rows,
             activation: self.step.activation,
             rescale: None,
+            addend: None,
             whole: None,
         };
         Ok((Action::Affine(dense), from, to))
@@ -477,6 +478,7 @@ impl Reading<'_> {
                     inputs,
                     activation,
                     rescale: None,
+                    addend: None,
                     whole: None,
                 };
                 Action::Convolution(dense, geometry)

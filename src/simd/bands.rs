@@ -15,7 +15,7 @@ use super::buffers::LINE;
 use super::moves::Share;
 use super::steps::{Action, HostStep, Place};
 use crate::ir::graph::Shape;
-use crate::ir::view::Image;
+use crate::ir::view::{Geometry, Image};
 use std::ops::Range;
 
 /// The most steps of a band.
@@ -143,9 +143,18 @@ pub(super) fn height(step: &HostStep) -> usize {
 /// the whole image.
 fn operand(step: &HostStep, from: Place) -> Option<(Image, Shape)> {
     match &step.action {
-        Action::Convolution(_, geometry)
-        | Action::Tiles(_, geometry, _)
-        | Action::Windows { geometry, .. } => (step.from == from).then_some(geometry.input),
+        Action::Convolution(dense, geometry) => {
+            let addend = dense.addend.as_ref().filter(|a| a.place == from);
+            let (_, to) = geometry.output;
+            match (step.from == from, addend) {
+                (true, None) => Some(geometry.input),
+                (false, Some(addend)) => Some((addend.image, to)),
+                _ => None,
+            }
+        }
+        Action::Tiles(_, geometry, _) | Action::Windows { geometry, .. } => {
+            (step.from == from).then_some(geometry.input)
+        }
         Action::Combine {
             other, geometry, ..
         } => match (step.from == from, *other == from) {
@@ -172,12 +181,20 @@ pub(super) fn unit(step: &HostStep) -> usize {
     }
 }
 
-/// The lines of its operand that a step needs for some lines of its result.
-fn needed(step: &HostStep, lines: &Range<usize>) -> Range<usize> {
-    let (Action::Convolution(_, geometry)
-    | Action::Tiles(_, geometry, _)
-    | Action::Windows { geometry, .. }) = &step.action
-    else {
+/// Returns the geometry of a step that reads the image in buffer `from` through windows. `None` for
+/// a step that reads the lines of its result there.
+fn windowed(step: &HostStep, from: Place) -> Option<&Geometry> {
+    match &step.action {
+        Action::Convolution(_, geometry)
+        | Action::Tiles(_, geometry, _)
+        | Action::Windows { geometry, .. } => (step.from == from).then_some(geometry),
+        _ => None,
+    }
+}
+
+/// The lines of the operand in buffer `from` that a step needs for some lines of its result.
+fn needed(step: &HostStep, from: Place, lines: &Range<usize>) -> Range<usize> {
+    let Some(geometry) = windowed(step, from) else {
         return lines.clone();
     };
     let ((_, from), window) = (geometry.input, &geometry.window);
@@ -337,7 +354,7 @@ impl Band {
                 continue;
             }
             let unit = unit(&steps[i]);
-            let needed = needed(&steps[i + 1], &lines[i + 1]);
+            let needed = needed(&steps[i + 1], steps[i].to, &lines[i + 1]);
             let until = needed.end.next_multiple_of(unit).min(height(&steps[i]));
             // SAFETY: the caller's promise.
             unsafe { window.slide(room, value, needed.start / unit * unit) };
@@ -369,7 +386,8 @@ pub(super) fn lines_of_part(steps: &[HostStep], parts: usize) -> Option<Vec<usiz
     let mut lines = part.start * unit(last)..height(last).min(part.end * unit(last));
     let mut counts = vec![lines.len(); steps.len()];
     for i in (0..steps.len() - 1).rev() {
-        let (needed, unit) = (needed(&steps[i + 1], &lines), unit(&steps[i]));
+        let needed = needed(&steps[i + 1], steps[i].to, &lines);
+        let unit = unit(&steps[i]);
         let end = needed.end.next_multiple_of(unit).min(height(&steps[i]));
         lines = needed.start / unit * unit..end;
         counts[i] = lines.len();
@@ -383,10 +401,7 @@ fn windows(steps: &[HostStep], lines: usize) -> Option<Vec<LineWindow>> {
     let mut counts = vec![lines; steps.len()];
     for i in (1..steps.len()).rev() {
         let (_, shape) = result(&steps[i - 1])?;
-        let (Action::Convolution(_, geometry)
-        | Action::Tiles(_, geometry, _)
-        | Action::Windows { geometry, .. }) = &steps[i].action
-        else {
+        let Some(geometry) = windowed(&steps[i], steps[i - 1].to) else {
             counts[i - 1] = counts[i] + unit(&steps[i - 1]);
             continue;
         };

@@ -58,6 +58,14 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             right(dense.inputs == height * width * from.c);
             right(dense.biases.len() <= output.pixel && output.line == to.w * output.pixel);
             image(step, geometry, dense.biases.len(), rows);
+            if let Some(addend) = &dense.addend {
+                let (count, read) = (dense.biases.len().min(addend.channels), addend.image);
+                let all = Shape { c: count, ..to };
+                right(kernels.adds && dense.whole.is_none() && dense.rescale.is_none());
+                right(addend.channels % kernels.lanes == 0 && addend.place != step.to);
+                right(read.line == to.w * read.pixel);
+                right(images::end(read, all) <= rows.of(addend.place));
+            }
         }
         Action::Tiles(dense, geometry, size) => {
             dense.check();
@@ -65,6 +73,7 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             let rows_of_tile = Action::rows_of_tile(dense, *size);
             right(dense.panel % kernels.lanes == 0 && rows_of_tile % dense.panel == 0);
             right(dense.columns == from.c && dense.inputs == from.c && dense.scales.is_empty());
+            right(dense.addend.is_none());
             right(tiles::possible(geometry, rows_of_tile) && from.c % kernels.lanes == 0);
             right(dense.biases.len() == size.elements() * rows_of_tile);
             right(kernels.transforms_of(*size).is_some());

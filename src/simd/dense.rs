@@ -3,15 +3,17 @@
 
 use super::buffers::Floats;
 use super::micro::{
-    Affine, Bounds, Byte, Half, Kernels, Rescale, Runs, Scaling, Subproblem, WholeSubproblem,
-    WholeWindows,
+    Added, Affine, Bounds, Byte, Half, Kernels, Rescale, Runs, Scaling, Subproblem,
+    WholeSubproblem, WholeWindows,
 };
+use super::steps::Place;
 use super::whole::WholeLayer;
 use crate::error::Error;
 use crate::ir::half;
 use crate::ir::network::Activation;
 use crate::ir::op::Window;
 use crate::ir::values::Values;
+use crate::ir::view::Image;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -35,8 +37,32 @@ pub(crate) struct Dense {
     /// A multiplication and addition per row that follows the layer. The layer's activation is then
     /// [`Activation::None`].
     pub(crate) rescale: Option<Rescale>,
+    /// The value that a convolution adds to its sums before the activation.
+    pub(crate) addend: Option<Addend>,
     /// The layer in integers. If present, integer kernels run it instead of those for `weights`.
     pub(crate) whole: Option<WholeLayer>,
+}
+
+/// An image of another step that a convolution adds to its result before the activation.
+pub(crate) struct Addend {
+    pub(super) place: Place,
+    /// The place of the image in its buffer. Lines follow each other without a gap.
+    pub(super) image: Image,
+    /// The number of channels in a pixel of the image, with padding. It is a multiple of the lanes.
+    /// Later channels of the result get 0.
+    pub(super) channels: usize,
+}
+
+impl Addend {
+    /// Returns the values for the pixels from pixel `first` on. `values` is the address of the
+    /// image's buffer.
+    pub(super) fn values_from(&self, values: *const f32, first: usize) -> Added {
+        Added {
+            values: values.wrapping_add(self.image.first + first * self.image.pixel),
+            stride: self.image.pixel,
+            rows: self.channels,
+        }
+    }
 }
 
 /// The part of a dense step that one call of a micro-kernel computes. [`Subproblem`] explains the
@@ -49,6 +75,7 @@ pub(super) struct Part {
     pub(super) runs: Option<Runs>,
     pub(super) result: *mut f32,
     pub(super) result_stride: usize,
+    pub(super) added: Option<Added>,
 }
 
 impl Dense {
@@ -193,6 +220,7 @@ impl Dense {
             runs: None,
             result,
             result_stride,
+            added: None,
         };
         // SAFETY: the caller's promise. `check` has compared the sizes.
         unsafe {
@@ -240,6 +268,7 @@ impl Part {
             runs: self.runs,
             result: self.result,
             result_stride: self.result_stride,
+            added: self.added,
         }
     }
 }

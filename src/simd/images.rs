@@ -153,9 +153,9 @@ pub(super) struct Windows {
     pub(super) runs: Option<Runs>,
 }
 
-/// Computes some pixels of a convolution. `product` multiplies a number of windows, and writes as
-/// many pixels from an address on. `room` has the size that [`scratch`] returns. `zeros` has the
-/// length of a run. `tile` is the number of windows in a micro-tile.
+/// Computes some pixels of a convolution. `product` multiplies the windows of a range of pixels,
+/// and writes these pixels from an address on. `room` has the size that [`scratch`] returns.
+/// `zeros` has the length of a run. `tile` is the number of windows in a micro-tile.
 ///
 /// SAFETY: `x` is valid for the image that `geometry` reads, and no other thread touches the pixels
 /// that are written.
@@ -165,7 +165,7 @@ pub(super) unsafe fn convolve(
     pixels: Range<usize>,
     Operands { x, result }: Operands,
     Scratch { zeros, room }: Scratch,
-    product: &dyn Fn(usize, Windows, *mut f32),
+    product: &dyn Fn(Range<usize>, Windows, *mut f32),
 ) {
     let ((input, _), (output, to)) = (geometry.input, geometry.output);
     let result = |first: usize| result.wrapping_add(output.first + first * output.pixel);
@@ -178,7 +178,8 @@ pub(super) unsafe fn convolve(
             x_stride: input.pixel,
             runs: None,
         };
-        return product(pixels.len(), windows, result(pixels.start));
+        let first = result(pixels.start);
+        return product(pixels, windows, first);
     }
     let (most, parts) = (at_a_time(geometry, tile), runs(geometry));
     let WindowRuns { runs, length, .. } = parts;
@@ -207,7 +208,7 @@ pub(super) unsafe fn convolve(
             x_stride: 0,
             runs: Some(Runs { table, length }),
         };
-        product(end - first, windows, result(first));
+        product(first..end, windows, result(first));
         first = end;
     }
 }
@@ -728,6 +729,7 @@ impl SomeTiles<'_> {
                 // element is subtracted here.
                 result: sums.wrapping_sub(e * rows),
                 result_stride: rows,
+                added: None,
             };
             // SAFETY: the caller's promise; there is room for the sums.
             unsafe { (layer.kernels.affine)(&sub) };

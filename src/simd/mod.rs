@@ -9,6 +9,7 @@
 //! | `work`     | the data that steps move, and their shapes in words                      |
 //! | `dense`    | weights, and products with them                                          |
 //! | `joins`    | concatenations without copies                                            |
+//! | `sums`     | sums of two values as part of convolutions                               |
 //! | `whole`    | models of 8-bit integers: scalings as part of layers, kernels for them   |
 //! | `bytes`    | whole numbers that stay bytes between steps                              |
 //! | `product`  | products of two computed values, with the kernels of dense steps         |
@@ -40,6 +41,7 @@ mod product;
 mod run;
 mod schedule;
 mod steps;
+mod sums;
 mod team;
 #[cfg(test)]
 mod tests;
@@ -56,6 +58,8 @@ pub(crate) use moves::Moves;
 #[cfg(feature = "lab")]
 pub(crate) use peak::{LEAST_BYTES, bandwidth, peak, peak_of};
 pub(crate) use steps::{Action, Finish, HostStep, Place};
+#[cfg(test)]
+pub(crate) use sums::{JOINED, JOINS};
 pub(crate) use team::{Team, TeamSizes};
 #[cfg(feature = "lab")]
 pub(crate) use work::{StepWork, TeamWork};

@@ -271,6 +271,24 @@ impl Moves<2> {
         (from == first && distance >= channels).then_some((to, distance))
     }
 
+    /// Returns where the step reads the first of some pixels, the distance of two of them there,
+    /// and their channels. The step must write `count` pixels, which are `pixel` rows apart from
+    /// row `first` on. `None` if it copies others, or changes the order of channels.
+    pub(super) fn widened(
+        &self,
+        first: usize,
+        count: usize,
+        pixel: usize,
+    ) -> Option<(usize, usize, usize)> {
+        let [all] = &self.pieces[..] else {
+            return None;
+        };
+        let ([to, from], &[pixels, channels]) = (all.first, all.loops.first_chunk()?);
+        let same = all.loops.len() == 2 && channels.steps == [1, 1];
+        let written = to == first && pixels.turns == count && pixels.steps[0] == pixel;
+        (same && written).then_some((from, pixels.steps[1], channels.turns))
+    }
+
     /// Leaves rows without a source as they are.
     pub(super) fn fill_nothing(&mut self) {
         self.fills.clear();

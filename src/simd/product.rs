@@ -136,6 +136,7 @@ impl Block<'_> {
             runs: None,
             result,
             result_stride,
+            added: None,
         };
         // SAFETY: the caller's promise.
         unsafe {

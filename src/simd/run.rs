@@ -388,6 +388,7 @@ impl TeamState {
                 runs: None,
                 result: self.record(step.to, context, first),
                 result_stride: self.stride(step.to, context),
+                added: None,
             };
             let lost = &self.lost[context.slot][first..first + apart];
             // SAFETY: `check` has compared the sizes.
@@ -408,16 +409,20 @@ impl TeamState {
         let pixels = tiles.start * tile..(to.h * to.w).min(tiles.end * tile);
         let rows = context.rows.clone().unwrap_or(0..dense.biases.len());
         for n in context.records.clone() {
-            let (operands, scratch) = (self.operands(step, context, n), self.scratch(context));
+            let both = (
+                self.operands(step, context, n),
+                self.other(step, context, n),
+            );
             let (rows, pixels) = (rows.clone(), pixels.clone());
-            let lost = &self.lost[context.slot][n];
+            let with = (self.scratch(context), &self.lost[context.slot][n]);
             // SAFETY: passed on.
-            unsafe { self.convolve(dense, geometry, rows, pixels, operands, (scratch, lost)) };
+            unsafe { self.convolve(dense, geometry, rows, pixels, both, with) };
         }
     }
 
     /// Computes some channels of some pixels of a convolution. A channel is a row of the weights.
-    /// `lost` is the mark of the record.
+    /// `other` is the address of the buffer with the value that the convolution adds. `lost` is the
+    /// mark of the record.
     ///
     /// SAFETY: as declared for `step`.
     unsafe fn convolve(
@@ -426,7 +431,7 @@ impl TeamState {
         geometry: &Geometry,
         rows: Range<usize>,
         pixels: Range<usize>,
-        operands: Operands,
+        (operands, other): (Operands, *const f32),
         (scratch, lost): (Scratch, &AtomicBool),
     ) {
         let (output, _) = geometry.output;
@@ -441,15 +446,17 @@ impl TeamState {
             // SAFETY: `check` has compared the sizes.
             return unsafe { images::convolve_whole(geometry, bytes, pixels, operands, &product) };
         }
-        let product = |records: usize, windows: images::Windows, result| {
+        let product = |pixels: Range<usize>, windows: images::Windows, result| {
+            let addend = dense.addend.as_ref();
             let part = Part {
                 rows: rows.clone(),
-                records,
+                records: pixels.len(),
                 x: windows.x,
                 x_stride: windows.x_stride,
                 runs: windows.runs,
                 result,
                 result_stride: output.pixel,
+                added: addend.map(|a| a.values_from(other, pixels.start)),
             };
             // SAFETY: `check` has compared the sizes.
             unsafe { dense.product(&self.kernels, part, &[]) }
@@ -575,11 +582,9 @@ impl TeamState {
     /// Returns the address of a step's second operand for record `n`. Null if the step has one
     /// operand.
     fn other(&self, step: &HostStep, context: &TileContext, n: usize) -> *const f32 {
-        match step.action {
-            Action::Combine { other, .. }
-            | Action::Product { other, .. }
-            | Action::Sum { other, .. } => self.record(other, context, n).cast_const(),
-            _ => std::ptr::null(),
+        match step.action.other() {
+            Some(other) => self.record(other, context, n).cast_const(),
+            None => std::ptr::null(),
         }
     }
 
@@ -602,7 +607,8 @@ impl TeamState {
                     let (_, to) = geometry.output;
                     let pixels = lines.start * to.w..lines.end * to.w;
                     let rows = 0..dense.biases.len();
-                    self.convolve(dense, geometry, rows, pixels, operands, (scratch, lost));
+                    let both = (operands, second);
+                    self.convolve(dense, geometry, rows, pixels, both, (scratch, lost));
                 }
                 Action::Tiles(dense, geometry, size) => {
                     let (_, to) = geometry.output;

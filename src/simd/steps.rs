@@ -28,9 +28,19 @@ pub(crate) struct HostStep {
 }
 
 impl HostStep {
+    /// Returns a step that takes the place of one whose work has become part of another step.
+    pub(super) fn nothing(place: Place) -> HostStep {
+        HostStep {
+            action: Action::Activate(Activation::None),
+            from: place,
+            to: place,
+        }
+    }
+
     /// Returns true if the step reads or writes the buffer `place`.
     pub(super) fn touches(&self, place: Place) -> bool {
-        [Some(self.from), Some(self.to), self.action.other()].contains(&Some(place))
+        let touched = [Some(self.from), Some(self.to), self.action.other()];
+        touched.contains(&Some(place)) && !self.action.is_nothing()
     }
 
     /// True if the step reads its operands as bytes.
@@ -227,6 +237,7 @@ impl Action {
             inputs: channels,
             activation: dense.activation,
             rescale: None,
+            addend: None,
             whole: None,
         };
         *self = Action::Tiles(dense, *geometry, size);
@@ -244,6 +255,7 @@ impl Action {
             Action::Combine { other, .. }
             | Action::Product { other, .. }
             | Action::Sum { other, .. } => Some(other),
+            Action::Convolution(ref dense, _) => Some(dense.addend.as_ref()?.place),
             _ => None,
         }
     }

@@ -13,6 +13,7 @@ use super::product;
 use super::run::{Clock, Course, Home, TeamState};
 use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use super::steps::{Action, HostStep, Place};
+use super::sums;
 use super::whole;
 #[cfg(feature = "lab")]
 use super::work::TeamWork;
@@ -83,11 +84,13 @@ impl Team {
     ) -> Result<Team, Error> {
         let of_plan = steps.len();
         let (mut steps, kernels) = with_kernels(steps, sizes.rows)?;
-        joins::write_in_place(&mut steps, sizes.rows, |steps| {
-            Arena::of(steps, &[], sizes.rows.hidden).values <= sizes.arena
-        });
+        let fits =
+            |steps: &[HostStep]| Arena::of(steps, &[], sizes.rows.hidden).values <= sizes.arena;
+        // A convolution with a sum may then write to its place in a concatenation. A sum cannot.
+        let numbers = sums::join(&mut steps, &kernels, fits);
+        joins::write_in_place(&mut steps, sizes.rows, fits);
         // Bands are made of neighbours, so steps that do nothing are left out.
-        let (numbers, steps): (Vec<usize>, Vec<HostStep>) = (steps.into_iter().enumerate())
+        let (numbers, steps): (Vec<usize>, Vec<HostStep>) = (numbers.into_iter().zip(steps))
             .filter(|(_, step)| !step.action.is_nothing())
             .unzip();
         let clock = timed.then(|| StepClock::new(of_plan));

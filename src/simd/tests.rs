@@ -4,7 +4,7 @@
 use super::buffers::{Operands, Scratch};
 use super::images;
 use super::micro::winograd::{Pixels, Steps, Transforms};
-use super::micro::{Affine, Bounds, Byte, Half, Kernels, Runs, Subproblem};
+use super::micro::{Added, Affine, Bounds, Byte, Half, Kernels, Runs, Subproblem};
 use super::moves::Moves;
 use super::product;
 use super::steps::Finish;
@@ -23,6 +23,7 @@ use crate::ir::view::{Geometry, Image, Moved, RowMap};
 use crate::planner::tiles::{self, TileSize};
 use proptest::prelude::*;
 use std::borrow::Cow;
+use std::ops::Range;
 
 fn activations() -> impl Iterator<Item = Activation> {
     std::iter::once(Activation::None).chain(Activation::BEHIND_LAYERS)
@@ -51,6 +52,9 @@ struct Case {
     bytes: Option<(Vec<Byte>, Vec<f32>)>,
     /// The length of the runs into which each record's values are scattered in memory.
     run: Option<usize>,
+    /// The values that are added to the sums, and the number of rows that have one. The values of
+    /// two records are `result_stride` apart.
+    added: Option<(Vec<f32>, usize)>,
 }
 
 impl Case {
@@ -85,6 +89,7 @@ impl Case {
             halves: None,
             bytes: None,
             run: None,
+            added: None,
         }
     }
 
@@ -157,6 +162,11 @@ impl Case {
         let table: Vec<*const f32> = (0..runs * records)
             .map(|i| scattered[place(i % records, i / records)..].as_ptr())
             .collect();
+        let added = self.added.as_ref().map(|(values, rows)| Added {
+            values: values[first * stride..].as_ptr(),
+            stride,
+            rows: *rows,
+        });
         macro_rules! compute {
             ($kernel:expr, $weights:expr) => {{
                 let layer = Affine {
@@ -181,6 +191,7 @@ impl Case {
                     }),
                     result: result.as_mut_ptr(),
                     result_stride: stride,
+                    added,
                 };
                 // SAFETY: the sizes are right by construction, and `Kernels::all` returns only
                 // kernels that the CPU can run.
@@ -374,6 +385,84 @@ fn blocks_give_what_one_piece_gives() {
                     "{}, record {n}",
                     kernels.name
                 );
+            }
+        }
+    }
+}
+
+/// A value that is added to the sums gives, to the bit, what a sum of its own gives, in whole
+/// layers and in blocks of the common dimension. Rows behind the last one with a value get 0. The
+/// memory behind it is NaN and must not be read.
+#[test]
+fn values_are_added_before_the_activation() {
+    for kernels in Kernels::all().filter(|k| k.adds) {
+        for (outputs, inputs, records) in [(10, 7, 1), (40, 1, 7), (90, 33, 19), (90, 4001, 66)] {
+            let case = || Case::new(48, outputs, inputs, records, 3);
+            let stored = |n: usize| match n {
+                0 => case(),
+                1 => case().halved(),
+                _ => case().in_bytes(),
+            };
+            for (stored, few) in (0..3).flat_map(|n| [(stored(n), false), (stored(n), true)]) {
+                let mut case = stored;
+                let (rows, stride) = (case.biases.len(), case.result_stride());
+                let sums = case.run(&kernels, Activation::None, 0..rows, (0, records));
+                let count = if few { 16 } else { rows };
+                let mut values = vec![f32::NAN; records * stride];
+                let mut seed = 77;
+                for record in values.chunks_exact_mut(stride) {
+                    record[..count].fill_with(|| 3.0 * random(&mut seed));
+                }
+                let numbers = values.clone();
+                let of = |n: usize, o: usize| match o < count {
+                    true => numbers[n * stride + o],
+                    false => 0.0,
+                };
+                case.added = Some((values, count));
+                let what = format!("{} {outputs} {inputs} {records} {count}", kernels.name);
+                for activation in activations() {
+                    let found = case.run(&kernels, activation, 0..rows, (0, records));
+                    let mut expected = sums.clone();
+                    for (n, record) in expected.chunks_exact_mut(stride).enumerate() {
+                        for (o, sum) in record[..rows].iter_mut().enumerate() {
+                            *sum += of(n, o);
+                        }
+                        let to = record.as_mut_ptr();
+                        // SAFETY: the rows are whole vectors of the CPU.
+                        unsafe { (kernels.activate)(activation, to, rows) };
+                    }
+                    for n in 0..records {
+                        let record = n * stride..n * stride + rows;
+                        let bits = |v: &[f32]| v.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                        assert_eq!(
+                            bits(&found[record.clone()]),
+                            bits(&expected[record]),
+                            "{what}: {activation:?}"
+                        );
+                        assert!(found[n * stride + rows..][..5].iter().all(|v| v.is_nan()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// NaN in an added value stays, and infinities become NaN.
+#[test]
+fn added_values_that_are_not_finite_stay_visible() {
+    for kernels in Kernels::all().filter(|k| k.adds) {
+        let mut case = Case::new(16, 32, 5, 3, 9);
+        let (rows, stride) = (case.biases.len(), case.result_stride());
+        for lost in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for activation in activations() {
+                let mut values = vec![0.5; 3 * stride];
+                values[stride + 17] = lost;
+                case.added = Some((values, rows));
+                let found = case.run(&kernels, activation, 0..rows, (0, 3));
+                for (i, v) in found.iter().enumerate().filter(|(i, _)| i % stride < rows) {
+                    let what = format!("{} {activation:?} {lost} {i}", kernels.name);
+                    assert_eq!(v.is_nan(), i == stride + 17, "{what}");
+                }
             }
         }
     }
@@ -583,16 +672,17 @@ fn convolutions_agree_with_float64() {
         let mut scratch = vec![0u64; room / 2 + 9];
         let canary = 0xfedc_ba98_7654_3210;
         scratch[room.div_ceil(2)..].fill(canary);
-        let product = |records: usize, windows: images::Windows, result: *mut f32| {
+        let product = |pixels: Range<usize>, windows: images::Windows, result: *mut f32| {
             let sub = Subproblem {
                 layer: &layer,
                 rows: 0..output.pixel,
-                records,
+                records: pixels.len(),
                 x: windows.x,
                 x_stride: windows.x_stride,
                 runs: windows.runs,
                 result,
                 result_stride: output.pixel,
+                added: None,
             };
             // SAFETY: the sizes are right by construction, and `Kernels::all` returns only kernels
             // that the CPU can run.
@@ -1656,6 +1746,7 @@ fn records_are_alike(sizes: [usize; 5], image: bool) {
                     inputs: case.inputs,
                     activation: activations().nth(i).unwrap(),
                     rescale: None,
+                    addend: None,
                     whole: None,
                 }),
                 from: places[i],

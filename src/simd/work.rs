@@ -59,7 +59,8 @@ impl HostStep {
             | Action::Resample { geometry, .. }
             | Action::Softmax { geometry, .. } => {
                 let (_, to) = geometry.output;
-                seen(geometry) * read + to.len() * written
+                let added = self.action.other().map_or(0, |_| to.len() * FLOAT);
+                seen(geometry) * read + to.len() * written + added
             }
             Action::Combine { geometry, .. } => {
                 let ((_, second), (_, to)) = (geometry.input, geometry.output);
@@ -92,6 +93,7 @@ impl Action {
             Action::Affine(dense) if integers(dense) => "affine, integers",
             Action::Affine(_) => "affine",
             Action::Convolution(dense, _) if integers(dense) => "convolution, integers",
+            Action::Convolution(dense, _) if dense.addend.is_some() => "convolution, add",
             Action::Convolution(..) => "convolution",
             Action::Tiles(..) => "convolution, tiles",
             Action::Windows {

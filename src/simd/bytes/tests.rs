@@ -462,6 +462,7 @@ impl Net {
             inputs,
             activation: Activation::None,
             rescale: self.rescale(channels, inputs),
+            addend: None,
             whole: None,
         };
         let to = to.unwrap_or_else(|| self.add(shape));

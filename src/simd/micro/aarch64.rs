@@ -18,6 +18,7 @@ pub(super) const NEON: Kernels = Kernels {
     tile_records: 4,
     tile_vectors: 4,
     affine: kernel::affine::<F32x4, f32, 4, 4>,
+    adds: true,
     affine_of_halves: of_halves(kernel::affine::<F32x4, Half, 4, 4>),
     affine_of_bytes: of_bytes(kernel::affine::<F32x4, Byte, 4, 4>),
     peak: kernel::peak::<F32x4>,

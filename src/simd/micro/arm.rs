@@ -94,6 +94,8 @@ macro_rules! kernels {
             tile_vectors: 2,
             // SAFETY: the caller's promise is passed on.
             affine: |sub| unsafe { affine(&sub.into()) },
+            // The functions in C do not know added values.
+            adds: false,
             // SAFETY: the caller's promise is passed on.
             affine_of_halves: of_halves(|sub| unsafe { affine_of_halves(&sub.into()) }),
             // SAFETY: the caller's promise is passed on.

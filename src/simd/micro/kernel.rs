@@ -3,8 +3,8 @@
 //! A tile is M records by N vectors of rows. Its sums stay in registers while k runs. A load of
 //! weights serves M multiply-adds, and a broadcast value N. In every tile, a sum begins with the
 //! bias and adds its products in the order of k. With weights stored as bytes it begins with 0, and
-//! the scale and the bias come last. So a record's scores do not depend on the other records of its
-//! batch, nor on how the work is split.
+//! the scale and the bias come last. A value of another step is added to the complete sum. So a
+//! record's scores do not depend on the other records of its batch, nor on how the work is split.
 
 use super::vector::{Stored, Vector};
 use super::{Activation, Affine, Bounds};
@@ -20,7 +20,8 @@ use std::sync::atomic::{Ordering, compiler_fence};
 /// Safety of its computation: the layer's slices have their stated sizes, `V::LANES` divides the
 /// panel, and `rows` are whole vectors of the layer. `x`, or each address in the table, is valid
 /// for its values, and the length of runs divides `layer.inputs`. `result` is valid for `records`
-/// records of `rows.end` values, and no other thread touches `rows` of them.
+/// records of `rows.end` values, and no other thread touches `rows` of them. `added` is valid for
+/// its values, and none of them is in `result`.
 pub(crate) struct Subproblem<'a, E> {
     pub(crate) layer: &'a Affine<'a, E>,
     pub(crate) rows: Range<usize>,
@@ -35,7 +36,35 @@ pub(crate) struct Subproblem<'a, E> {
     pub(crate) result: *mut f32,
     /// The distance of two records in `result`, in values.
     pub(crate) result_stride: usize,
+    /// The values that are added to the sums before the activation. `None` if there are none. A CPU
+    /// without [`Kernels::adds`](super::Kernels::adds) takes none.
+    pub(crate) added: Option<Added>,
 }
+
+/// Values of another step that a layer adds to its sums.
+#[derive(Clone, Copy)]
+pub(crate) struct Added {
+    /// The sum of row r of record n gets `values[n · stride + r]`.
+    pub(crate) values: *const f32,
+    /// The distance of two records, in values.
+    pub(crate) stride: usize,
+    /// The number of rows with such a value, a multiple of the lanes. Later rows get 0.
+    pub(crate) rows: usize,
+}
+
+impl Added {
+    /// Returns the values of the records behind the first `n`.
+    #[inline(always)]
+    fn behind(self, n: usize) -> Added {
+        Added {
+            values: self.values.wrapping_add(n * self.stride),
+            ..self
+        }
+    }
+}
+
+/// The values that rows without an added value get.
+static ZEROS: [f32; 16] = [0.0; 16];
 
 /// Records in pieces: the values of a record are runs of equal length at any address.
 #[derive(Clone, Copy)]
@@ -106,6 +135,7 @@ pub(super) unsafe fn affine<V: Vector, E: Stored, const M: usize, const N: usize
             records: part.min(sub.records - first),
             x: sub.x.wrapping_add(first * sub.x_stride),
             result: sub.result.wrapping_add(first * sub.result_stride),
+            added: sub.added.map(|added| added.behind(first)),
             ..*sub
         };
         let mut block = 0..length;
@@ -388,6 +418,25 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, 
                 );
                 unrolled!(m < M, { sums[m][i] = bias.fma(sums[m][i], scale) });
             });
+        }
+        // All products are in the sums. A block that another one continues adds nothing yet.
+        match &sub.added {
+            Some(added) if block.end == layer.inputs => {
+                let one = V::splat(1.0);
+                unrolled!(i < N, {
+                    let row = row + i * V::LANES;
+                    let (values, stride) = if row < added.rows {
+                        (added.values.wrapping_add(row), added.stride)
+                    } else {
+                        (ZEROS.as_ptr(), 0)
+                    };
+                    unrolled!(m < M, {
+                        let value = V::load(values.wrapping_add(record(m) * stride));
+                        sums[m][i] = sums[m][i].fma(value, one);
+                    });
+                });
+            }
+            _ => {}
         }
         // `max` and `min` keep NaN. A ReLU would turn −∞ into zero and hide an overflow. Adding
         // 0 · x makes infinities NaN and changes no finite value.

@@ -51,9 +51,9 @@ pub(super) use bytes::{
 };
 pub(crate) use image::WindowOp;
 pub(super) use image::{Line, PAIR, Scaling, SumNumbers, WholeSum, takes_pairs, together};
+pub(super) use kernel::{Added, Runs, Subproblem};
 #[cfg(feature = "lab")]
 pub(super) use kernel::{INDEPENDENT, READ_AT_ONCE};
-pub(super) use kernel::{Runs, Subproblem};
 pub(super) use vector::{Byte, Half};
 pub(super) use whole::{ROOM, Rescale, WholeKernels, WholeSubproblem, WholeWeights, WholeWindows};
 
@@ -122,6 +122,8 @@ pub(super) struct Kernels {
     ///
     /// SAFETY: the subproblem is sound, and the CPU has the instruction set.
     pub(crate) affine: unsafe fn(&Subproblem<'_, f32>),
+    /// True if `affine` and its siblings add the values of [`Subproblem::added`].
+    pub(crate) adds: bool,
     /// `affine` for weights stored as halves. `None` if the program cannot have any. Its
     /// micro-tiles are mainly for single records.
     pub(crate) affine_of_halves: Option<unsafe fn(&Subproblem<'_, Half>)>,
@@ -253,6 +255,7 @@ const PORTABLE: Kernels = Kernels {
     tile_records: 2,
     tile_vectors: 1,
     affine: kernel::affine::<Lanes4, f32, 2, 1>,
+    adds: true,
     affine_of_halves: of_halves(kernel::affine::<Lanes4, Half, 1, 1>),
     affine_of_bytes: of_bytes(kernel::affine::<Lanes4, Byte, 1, 1>),
     peak: kernel::peak::<Lanes4>,

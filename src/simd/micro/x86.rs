@@ -93,6 +93,7 @@ const AVX2: Kernels = Kernels {
     tile_records: 6,
     tile_vectors: 2,
     affine: kernel::affine::<F32x8, f32, 6, 2>,
+    adds: true,
     affine_of_halves: of_halves(kernel::affine::<F32x8, Half, 4, 2>),
     affine_of_bytes: of_bytes(kernel::affine::<F32x8, Byte, 2, 4>),
     peak: avx2_peak,
@@ -314,6 +315,7 @@ mod avx512 {
         tile_records: 8,
         tile_vectors: 3,
         affine: kernel::affine::<F32x16, f32, 8, 3>,
+        adds: true,
         affine_of_halves: of_halves(kernel::affine::<F32x16, Half, 8, 2>),
         // A tile has four vectors of rows. With fewer sums, those of a single record would wait for
         // each other.

@@ -129,6 +129,7 @@ impl Case {
             inputs,
             activation: [Activation::None, Activation::Relu][draw(&mut seed, 0..2) as usize],
             rescale: None,
+            addend: None,
             whole: None,
         };
         dense.whole = layer(&dense, &window, kernels, &self.values);
@@ -357,6 +358,7 @@ fn layers_of_other_numbers_have_no_whole_kernels() {
             inputs,
             activation: Activation::None,
             rescale: None,
+            addend: None,
             whole: None,
         };
         let taken =
