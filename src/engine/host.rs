@@ -783,7 +783,7 @@ mod tests {
                     .flatten()
                     .all(|&b| f32::from_bits(b).is_finite())
         );
-        for (threads, records) in [(2, 1), (3, 1), (3, 2), (4, 3), (2, 7)] {
+        for (threads, records) in [(2, 1), (3, 1), (3, 2), (4, 2), (4, 6), (2, 7)] {
             assert_eq!(
                 run(threads, records),
                 expected[..records],

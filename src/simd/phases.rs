@@ -3,7 +3,7 @@
 //! A layer whose weights do not fit a core's cache is a separate phase, split by rows. Each thread
 //! then reads different weights, once for the whole batch. All other steps are split by records. A
 //! few records go through all steps of a phase on one thread, so their values stay in that core's
-//! cache. If there are fewer records than threads, threads also split the pixels or lines of a
+//! cache. If a few records are left over for all threads, threads split the pixels or lines of a
 //! record.
 
 use super::bands::{self, Band};
@@ -56,7 +56,7 @@ pub(super) fn of_batch(steps: &[HostStep], kernels: &Kernels, threads: usize) ->
     })
 }
 
-/// A job with fewer records than threads, so that threads share each record.
+/// Records that all threads share.
 pub(super) struct SharedRecord<'a> {
     pub(super) kernels: &'a Kernels,
     pub(super) threads: usize,

@@ -44,8 +44,22 @@ pub(super) struct Course {
     /// For each hidden buffer, the kind of memory that holds it.
     pub(super) homes: Vec<Home>,
     /// True if several threads may compute the same record. Workspace n then holds the hidden
-    /// values of record n.
+    /// values of record n of the leg.
     pub(super) shares: bool,
+}
+
+/// Some records of a job that take the same course, at one of its phases. A job has one leg or two.
+struct Leg<'a> {
+    course: &'a Course,
+    /// The index of the phase in the course.
+    index: usize,
+    records: Range<usize>,
+}
+
+impl Leg<'_> {
+    fn phase(&self) -> &Phase {
+        &self.course.phases[self.index]
+    }
 }
 
 /// The tile that a thread computes, and its memory.
@@ -61,7 +75,7 @@ struct TileContext<'a> {
     thread: usize,
     /// True if the tile input has the tile's records. Otherwise they are in the slot's input.
     decoded: bool,
-    course: &'a Course,
+    leg: &'a Leg<'a>,
 }
 
 /// The state that the threads of the host engine share. Only the contents of buffers change.
@@ -71,10 +85,10 @@ pub(super) struct TeamState {
     pub(super) steps: Vec<HostStep>,
     /// For each step, its number in the plan, under which its time is recorded.
     pub(super) numbers: Vec<usize>,
-    /// The course of a job in which each record is computed by one thread.
+    /// The course of records that are computed by one thread each.
     pub(super) alone: Course,
-    /// The course of a job with fewer records than threads. `None` if there is one thread, or if
-    /// the network has no images.
+    /// The course of a few records that all threads share. `None` if there is one thread, or if the
+    /// network has no images.
     pub(super) shared: Option<Course>,
     pub(super) workspaces: Workspaces,
     /// For each step, the number of rows of the buffer that the step writes.
@@ -115,28 +129,39 @@ impl Serve for TeamState {
 
 impl Work for TeamState {
     fn phases(&self, records: usize) -> usize {
-        self.course(records).phases.len()
+        let alone = self.records_alone(records);
+        let phases = |course: &Course| course.phases.len();
+        let first = if alone > 0 { phases(&self.alone) } else { 0 };
+        first
+            + if alone < records {
+                self.shared.as_ref().map_or(0, phases)
+            } else {
+                0
+            }
     }
 
     fn tiles(&self, phase: usize, records: usize) -> usize {
-        match &self.course(records).phases[phase].split {
-            Split::Records => records.div_ceil(self.chunk(records)),
-            Split::Parts(parts) => records * parts,
+        let leg = self.leg(phase, records);
+        match &leg.phase().split {
+            Split::Records => self.groups(&leg),
+            Split::Parts(parts) => leg.records.len() * parts,
             Split::Rows(bounds) => bounds.len() - 1,
         }
     }
 
     unsafe fn run(&self, tile: Tile, thread: usize) {
-        let course = self.course(tile.records);
-        let phase = &course.phases[tile.phase];
-        let (mut records, mut rows, mut share) = (0..tile.records, None, Share::WHOLE);
+        let leg = self.leg(tile.phase, tile.records);
+        let (course, phase, of_leg) = (leg.course, leg.phase(), leg.records.clone());
+        let (mut records, mut rows, mut share) = (of_leg.clone(), None, Share::WHOLE);
         match &phase.split {
             Split::Records => {
-                let chunk = self.chunk(tile.records);
-                records = tile.tile * chunk..tile.records.min((tile.tile + 1) * chunk);
+                let (part, parts) = (tile.tile, self.groups(&leg));
+                let Range { start, end } = Share { part, parts }.of(of_leg.len());
+                records = of_leg.start + start..of_leg.start + end;
             }
             Split::Parts(parts) => {
-                records = tile.tile / parts..tile.tile / parts + 1;
+                let record = of_leg.start + tile.tile / parts;
+                records = record..record + 1;
                 share = Share {
                     part: tile.tile % parts,
                     parts: *parts,
@@ -151,9 +176,9 @@ impl Work for TeamState {
             share,
             thread,
             decoded: false,
-            course,
+            leg: &leg,
         };
-        if tile.phase == 0 {
+        if leg.index == 0 {
             // SAFETY: the caller's promise is passed on; the first phase is split by records.
             unsafe { self.decode(&mut context) };
         }
@@ -198,28 +223,59 @@ impl TeamState {
             .for_each(|step| check(step, rows, &self.kernels));
     }
 
-    /// Returns the number of records in a tile of a phase that is split by records. It is at most
-    /// that of a micro-tile. It is smaller if the batch is too small for all threads, or if a
-    /// record has many values between steps. All tiles have nearly as many records.
-    fn chunk(&self, records: usize) -> usize {
+    /// Returns the number of tiles of a phase that is split by records. Each thread gets as many as
+    /// the others, and all have nearly as many records. A tile has at most the records of a
+    /// micro-tile, or fewer if a record has many values between steps.
+    fn groups(&self, leg: &Leg) -> usize {
+        let records = leg.records.len();
+        if leg.course.shares {
+            return records;
+        }
         let most = if self.workspaces.arenas.is_empty() {
             self.kernels.tile_records
         } else {
             self.workspaces.records
         };
-        if self.course(records).shares {
-            1
-        } else {
-            let each = records.div_ceil(self.threads).clamp(1, most);
-            records.div_ceil(records.div_ceil(each).max(1))
+        let tiles = records.div_ceil(most).next_multiple_of(self.threads);
+        tiles.min(records)
+    }
+
+    /// Returns how many of a job's records are computed by one thread each. Threads share the
+    /// others, if these would keep at most half of the threads busy.
+    fn records_alone(&self, records: usize) -> usize {
+        if self.shared.is_none() {
+            return records;
+        }
+        let rest = match records < self.threads {
+            true => records,
+            false => records % self.threads,
+        };
+        match 2 * rest <= self.threads {
+            true => records - rest,
+            false => records,
         }
     }
 
-    /// Returns the course of a job of `records` records.
-    fn course(&self, records: usize) -> &Course {
+    /// Returns the leg of a phase of a job. The records that are computed by one thread each come
+    /// first.
+    fn leg(&self, phase: usize, records: usize) -> Leg<'_> {
+        let alone = self.records_alone(records);
+        let phases = if alone > 0 {
+            self.alone.phases.len()
+        } else {
+            0
+        };
         match &self.shared {
-            Some(shared) if records < self.threads => shared,
-            _ => &self.alone,
+            Some(shared) if phase >= phases => Leg {
+                course: shared,
+                index: phase - phases,
+                records: alone..records,
+            },
+            _ => Leg {
+                course: &self.alone,
+                index: phase,
+                records: 0..alone,
+            },
         }
     }
 
@@ -298,13 +354,13 @@ impl TeamState {
         let first = context.records.start;
         match place {
             Place::Input if context.decoded => self.tile_inputs[context.thread].record(n - first),
-            Place::Hidden(i) => match context.course.homes[i] {
+            Place::Hidden(i) => match context.leg.course.homes[i] {
                 Home::Batch => self.buffer(place, context.slot).record(n),
                 Home::Window => std::ptr::null_mut(),
                 Home::Workspace(at) => {
                     let (arenas, stride) = (&self.workspaces.arenas, self.workspaces.stride);
-                    let (arena, record) = if context.course.shares {
-                        (n, 0)
+                    let (arena, record) = if context.leg.course.shares {
+                        (n - context.leg.records.start, 0)
                     } else {
                         (context.thread, n - first)
                     };
@@ -318,7 +374,9 @@ impl TeamState {
     /// Returns the distance between two records of a tile in buffer `place`, in floats.
     fn stride(&self, place: Place, context: &TileContext) -> usize {
         match place {
-            Place::Hidden(i) if context.course.homes[i] != Home::Batch => self.workspaces.stride,
+            Place::Hidden(i) if context.leg.course.homes[i] != Home::Batch => {
+                self.workspaces.stride
+            }
             _ => self.buffer(place, context.slot).stride,
         }
     }
@@ -372,9 +430,9 @@ impl TeamState {
 
     /// SAFETY: as declared for `step`.
     unsafe fn affine(&self, step: &HostStep, dense: &Dense, context: &TileContext) {
-        // In a job of few records, each has a workspace of its own. So they are not equally far
+        // Records that threads share have a workspace each. So they are not equally far
         // from each other.
-        let apart = if context.course.shares {
+        let apart = if context.leg.course.shares {
             1
         } else {
             context.records.len().max(1)

@@ -398,8 +398,8 @@ fn shared(
         steps,
     };
     let phases = |course: &Course| course.phases.len();
-    let most = phases(&state.alone).max(state.shared.as_ref().map_or(0, phases));
-    if most > MOST_PHASES || batch > MOST_TILES {
+    let all = phases(&state.alone) + state.shared.as_ref().map_or(0, phases);
+    if all > MOST_PHASES || batch > MOST_TILES {
         return Err(Error::device(
             "host engine: too many layers, or records of a batch",
         ));
@@ -408,7 +408,7 @@ fn shared(
     Ok(state)
 }
 
-/// Returns the course of a job in which each record is computed by one thread, and the values of a
+/// Returns the course of records that are computed by one thread each, and the values of a
 /// record's arena.
 fn course_alone(
     steps: &[HostStep],
@@ -427,7 +427,7 @@ fn course_alone(
     (course, arena.values)
 }
 
-/// Returns the course of a job in which threads share each record, and the values of a record's
+/// Returns the course of records that threads share, and the values of a record's
 /// arena. The arena holds all hidden buffers, so that those of a record are in one workspace.
 fn course_shared(
     steps: &[HostStep],
