@@ -63,8 +63,8 @@ pub(super) struct SharedRecord<'a> {
 }
 
 impl SharedRecord<'_> {
-    /// Returns the phases. A step or band that is worth splitting is a separate phase, in which each
-    /// thread computes a part of a record. The steps between such phases are split by records.
+    /// Returns the phases. A step or band that is worth splitting is a separate phase, in which
+    /// each thread computes a part of a record. The steps between such phases are split by records.
     pub(super) fn phases(&self, steps: &[HostStep], bands: &[Band]) -> Vec<Phase> {
         group(steps, bands, |some| self.split(some))
     }

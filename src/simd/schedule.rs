@@ -195,8 +195,8 @@ impl Schedule {
         });
     }
 
-    /// Takes and runs tiles on thread number `thread` until `end` returns true. After [`SPIN`] without work it calls `sleep`,
-    /// or after [`SPIN_IN_JOB`] if a job is under way.
+    /// Takes and runs tiles on thread number `thread` until `end` returns true. After [`SPIN`]
+    /// without work it calls `sleep`, or after [`SPIN_IN_JOB`] if a job is under way.
     fn compute(
         &self,
         (work, thread): (&impl Work, usize),
@@ -246,8 +246,8 @@ impl Schedule {
         job != self.submitted.load(SeqCst)
     }
 
-    /// Returns the next tile for thread number `thread`, if there is one. The thread can take it only as long as the ticket
-    /// has not changed.
+    /// Returns the next tile for thread number `thread`, if there is one. The thread can take it
+    /// only as long as the ticket has not changed.
     fn next(&self, work: &impl Work, thread: usize) -> Option<Claim> {
         let ticket = self.ticket.load(SeqCst);
         let job = (ticket >> (TILE_BITS + PHASE_BITS)) as u32;

@@ -71,8 +71,9 @@ pub(crate) struct TeamSizes<'a> {
 }
 
 impl Team {
-    /// Makes a team of `threads` threads, the caller's included. The caller stays alone if a thread computes the largest batch in less
-    /// than [`WAKE_US`] microseconds. `timed` says that the time of each step is measured.
+    /// Makes a team of `threads` threads, the caller's included. The caller stays alone if a thread
+    /// computes the largest batch in less than [`WAKE_US`] microseconds. `timed` says that the time
+    /// of each step is measured.
     ///
     /// # Panics
     /// If sizes of steps and buffers do not fit together.

@@ -225,11 +225,10 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
             + block.start * layer.panel;
         weights[i] = weights[i].wrapping_add(at);
     });
-    // All tiles have nearly as many records. A few records in a last tile would take the time of
-    // many, because loads of weights are then the bottleneck.
+    // All tiles have nearly as many records. A last tile of few would wait for loads of weights.
     const { assert!(M <= 8) };
     let tiles = sub.records.div_ceil(M);
-    let far = V::PREFETCHES && layer.weights.len() * size_of::<E>() >= FAR_BYTES;
+    let far = V::PREFETCHES && size_of_val(layer.weights) >= FAR_BYTES;
     for i in 0..tiles {
         let (n, end) = (i * sub.records / tiles, (i + 1) * sub.records / tiles);
         let place = TilePlace {
@@ -246,14 +245,14 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
                 $(if $count <= M && end - n == $count {
                     // SAFETY: `tile` writes records n to `end` of the subproblem, with the weights
                     // of its rows.
-                    unsafe { V::tile::<E, $count, N, false>(sub, &place) }
+                    unsafe {
+                        match far && $count == 1 {
+                            true => V::tile::<E, 1, N, true>(sub, &place),
+                            false => V::tile::<E, $count, N, false>(sub, &place),
+                        }
+                    }
                 })*
             };
-        }
-        if far && end - n == 1 {
-            // SAFETY: as above.
-            unsafe { V::tile::<E, 1, N, true>(sub, &place) }
-            continue;
         }
         tile!(1 2 3 4 5 6 7 8);
     }
