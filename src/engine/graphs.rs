@@ -494,7 +494,8 @@ impl Case {
             let before = JOINED.get();
             assert_eq!(self.host(1).copies() + spared, copies, "{what}: copies");
             assert_eq!(JOINED.get() - before, joined, "{what}: sums");
-            for (threads, count) in [(1, 7), (1, 1), (2, 1), (3, 2), (4, 3), (2, 7)] {
+            // A record on two threads and two on four are shared, and so are the last of 7 and 6.
+            for (threads, count) in [(1, 7), (1, 1), (2, 1), (3, 2), (4, 2), (2, 7), (4, 6)] {
                 let found = self.bits(threads, &records[..count]);
                 for (n, (found, expected)) in found.iter().zip(&expected).enumerate() {
                     let what = format!("{what}: {threads} threads, record {n} of {count}");
@@ -550,6 +551,29 @@ fn sums_are_part_of_convolutions() {
             let what = format!("{c}×{h}×{w}, {activation:?}");
             network(b, Kind::Values, InputOrder::Chw).joins_sums(4, 0, &what);
         }
+    }
+}
+
+/// Threads that share a record begin their part of a band at any line, also in the middle of a line
+/// of tiles. The windows then have room for the lines that whole tiles compute.
+#[test]
+fn parts_of_bands_begin_within_tiles() {
+    for (h, threads) in [(56, 2), (58, 2), (60, 4), (62, 4)] {
+        let mut b = EdgeGraph::new(Shape { c: 16, h, w: 8 }, 5);
+        let tiles = b.layer(0, 16, 3, 1);
+        let tiles = b.sum([0, tiles], Activation::Relu);
+        let depthwise = b.layer(tiles, 16, 3, 16);
+        let tiles = b.layer(depthwise, 16, 3, 1);
+        let tiles = b.sum([depthwise, tiles], Activation::None);
+        b.layer(tiles, 16, 3, 1);
+        let case = network(b, Kind::Values, InputOrder::Chw);
+        let record: Vec<f32> = (0..case.network.width).map(|i| (i % 13) as f32).collect();
+        LIMITS.set(BandLimits::NONE);
+        let expected = case.bits(1, std::slice::from_ref(&record));
+        LIMITS.set(BandLimits::OF_TESTS);
+        let before = crate::simd::MADE.get();
+        assert_eq!(case.bits(threads, &[record]), expected, "{h} lines");
+        assert!(crate::simd::MADE.get() > before, "no bands");
     }
 }
 

@@ -44,7 +44,8 @@ fn tiles_of(plan: &Plan, step: &Step) -> u64 {
 impl Memory {
     /// Returns the memory that `plan` needs. With `apart` each hidden buffer is separate, as on
     /// devices with memory of their own. For the host engine the result is an upper bound, since it
-    /// runs few records of an image network at once.
+    /// runs few records of an image network at once. It does not count the memory of threads within
+    /// a step, nor the 256 KB of windows that a thread may have for records that threads share.
     pub(crate) fn of(plan: &Plan, apart: bool) -> Memory {
         let of_role = |hidden: bool| {
             plan.buffers

@@ -35,7 +35,8 @@ pub(crate) struct BandLimits {
     /// The plan counts a number of values for the arena. Arena and windows together may have this
     /// many more.
     pub(super) spare: usize,
-    /// The same for jobs in which threads share a record. A thread has windows of 256 KB at most.
+    /// As many more values may there be for records that threads share. 65,536 values are 256 KB,
+    /// the most that windows take.
     pub(super) spare_shared: usize,
 }
 
@@ -386,6 +387,10 @@ pub(super) fn lines_of_part(steps: &[HostStep], parts: usize) -> Option<Vec<usiz
     let mut lines = part.start * unit(last)..height(last).min(part.end * unit(last));
     let mut counts = vec![lines.len(); steps.len()];
     for i in (0..steps.len() - 1).rev() {
+        if lines.is_empty() {
+            counts[i] = 0;
+            continue;
+        }
         let needed = needed(&steps[i + 1], steps[i].to, &lines);
         let unit = unit(&steps[i]);
         let end = needed.end.next_multiple_of(unit).min(height(&steps[i]));
@@ -402,7 +407,8 @@ fn windows(steps: &[HostStep], lines: usize) -> Option<Vec<LineWindow>> {
     for i in (1..steps.len()).rev() {
         let (_, shape) = result(&steps[i - 1])?;
         let Some(geometry) = windowed(&steps[i], steps[i - 1].to) else {
-            counts[i - 1] = counts[i] + unit(&steps[i - 1]);
+            let spare = 2 * (unit(&steps[i - 1]) - 1);
+            counts[i - 1] = (counts[i] + spare).min(shape.h);
             continue;
         };
         let window = &geometry.window;

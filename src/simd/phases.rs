@@ -13,7 +13,8 @@ use super::steps::{Action, HostStep, Place};
 use crate::planner::fit::LARGE;
 use std::ops::Range;
 
-/// The largest number of parts of a record per thread. More parts would shorten the threads' idle
+/// The largest number of parts of a record per thread. Parts of a band are at most one per thread.
+/// More parts would shorten the threads' idle
 /// time at the end. But handing out the parts would take longer than this saves.
 const PARTS: usize = 2;
 
@@ -83,6 +84,7 @@ impl SharedRecord<'_> {
                 each.map(|(s, lines)| s.action.flop() * lines / bands::height(s).max(1))
                     .sum()
             }
+            Some(Split::Parts(parts)) => flop() / parts.min(threads),
             Some(_) => flop() / threads,
         };
         let moved = some.last().map_or(0, bands::value_bytes) / threads;

@@ -63,7 +63,6 @@ impl Leg<'_> {
 }
 
 /// The tile that a thread computes, and its memory.
-#[derive(Clone)]
 struct TileContext<'a> {
     slot: usize,
     records: Range<usize>,
@@ -89,7 +88,7 @@ pub(super) struct TeamState {
     pub(super) alone: Course,
     /// The course of a few records that all threads share. `None` if there is one thread, or if the
     /// network has no images.
-    pub(super) shared: Option<Course>,
+    pub(super) together: Option<Course>,
     pub(super) workspaces: Workspaces,
     /// For each step, the number of rows of the buffer that the step writes.
     pub(super) rows: Vec<usize>,
@@ -130,14 +129,8 @@ impl Serve for TeamState {
 impl Work for TeamState {
     fn phases(&self, records: usize) -> usize {
         let alone = self.records_alone(records);
-        let phases = |course: &Course| course.phases.len();
-        let first = if alone > 0 { phases(&self.alone) } else { 0 };
-        first
-            + if alone < records {
-                self.shared.as_ref().map_or(0, phases)
-            } else {
-                0
-            }
+        let shared = self.together.as_ref().filter(|_| alone < records);
+        self.phases_alone(alone) + shared.map_or(0, |course| course.phases.len())
     }
 
     fn tiles(&self, phase: usize, records: usize) -> usize {
@@ -147,6 +140,10 @@ impl Work for TeamState {
             Split::Parts(parts) => leg.records.len() * parts,
             Split::Rows(bounds) => bounds.len() - 1,
         }
+    }
+
+    fn ordered(&self, phase: usize, records: usize) -> bool {
+        matches!(self.leg(phase, records).phase().split, Split::Rows(_))
     }
 
     unsafe fn run(&self, tile: Tile, thread: usize) {
@@ -206,7 +203,7 @@ impl TeamState {
     /// If sizes of steps and buffers do not fit together. The unsafe code relies on them.
     pub(super) fn check(&self, rows: BufferRows<'_>) {
         right(self.width <= rows.input);
-        for course in [Some(&self.alone), self.shared.as_ref()]
+        for course in [Some(&self.alone), self.together.as_ref()]
             .into_iter()
             .flatten()
         {
@@ -243,7 +240,7 @@ impl TeamState {
     /// Returns how many of a job's records are computed by one thread each. Threads share the
     /// others, if these would keep at most half of the threads busy.
     fn records_alone(&self, records: usize) -> usize {
-        if self.shared.is_none() {
+        if self.together.is_none() {
             return records;
         }
         let rest = match records < self.threads {
@@ -256,18 +253,23 @@ impl TeamState {
         }
     }
 
+    /// Returns the number of phases in which `alone` records are computed by one thread each.
+    fn phases_alone(&self, alone: usize) -> usize {
+        if alone > 0 {
+            self.alone.phases.len()
+        } else {
+            0
+        }
+    }
+
     /// Returns the leg of a phase of a job. The records that are computed by one thread each come
     /// first.
     fn leg(&self, phase: usize, records: usize) -> Leg<'_> {
         let alone = self.records_alone(records);
-        let phases = if alone > 0 {
-            self.alone.phases.len()
-        } else {
-            0
-        };
-        match &self.shared {
-            Some(shared) if phase >= phases => Leg {
-                course: shared,
+        let phases = self.phases_alone(alone);
+        match &self.together {
+            Some(together) if phase >= phases => Leg {
+                course: together,
                 index: phase - phases,
                 records: alone..records,
             },

@@ -71,6 +71,9 @@ pub(super) trait Work: Sync {
     fn phases(&self, records: usize) -> usize;
     /// Returns the number of tiles in a phase, 1 to [`MOST_TILES`].
     fn tiles(&self, phase: usize, records: usize) -> usize;
+    /// Returns true if threads take the tiles of a phase in their order, because large ones come
+    /// first.
+    fn ordered(&self, phase: usize, records: usize) -> bool;
     /// Computes one tile of a job on thread number `thread`.
     ///
     /// SAFETY: each tile of a job runs once, after all tiles of earlier phases and jobs. A thread
@@ -263,16 +266,19 @@ impl Schedule {
         }
         let records = (order >> 16) as usize;
         let phase = (ticket >> TILE_BITS) as usize & (MOST_PHASES - 1);
-        let (tiles, taken) = (work.tiles(phase, records), ticket as usize & MOST_TILES);
+        let (tiles, field) = (work.tiles(phase, records), ticket as usize & MOST_TILES);
         let (tile, taken) = if tiles <= TILE_BITS as usize {
-            let free = !taken & ((1 << tiles) - 1);
+            let free = !field & ((1 << tiles) - 1);
             // The tiles from the thread's own part on.
-            let own = thread * tiles / self.threads;
+            let own = match work.ordered(phase, records) {
+                true => 0,
+                false => thread * tiles / self.threads,
+            };
             let rest = free >> own << own;
             let tile = (if rest > 0 { rest } else { free }).trailing_zeros() as usize;
             (tile, ticket | 1u64.wrapping_shl(tile as u32))
         } else {
-            (taken, ticket + 1)
+            (field, ticket + 1)
         };
         (tile < tiles).then_some(Claim {
             ticket,
@@ -339,6 +345,10 @@ mod tests {
 
         fn tiles(&self, phase: usize, records: usize) -> usize {
             [records, 1, 4 * records][..self.phases(records)][phase]
+        }
+
+        fn ordered(&self, phase: usize, _: usize) -> bool {
+            phase == 2
         }
 
         unsafe fn run(&self, tile: Tile, _: usize) {

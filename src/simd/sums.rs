@@ -15,7 +15,8 @@ use crate::ir::op::Arithmetic;
 use crate::ir::view::Image;
 use std::mem::replace;
 
-/// Lets convolutions add the other operand of a sum, where that gives the same bits. The sums then
+/// Lets convolutions add the other operand of a sum, where that gives the same bits for finite
+/// values. An infinite sum becomes NaN, as that of a convolution does. The sums then
 /// do nothing. An operand may take memory for longer, so `fits` says whether the buffers of some
 /// steps still fit their memory. Returns the number of each step in the plan, because some steps
 /// change places.
@@ -128,7 +129,8 @@ fn joins(steps: &[HostStep], sum: usize, kernels: &Kernels) -> Vec<Joined> {
     all
 }
 
-/// Returns the two steps that touch a buffer, if the second is step `last`.
+/// Returns the first of two steps that touch a buffer. `None` unless they are two, and the second
+/// is step `last`.
 fn first_of_two(steps: &[HostStep], last: usize, buffer: Place) -> Option<usize> {
     let touching = (0..steps.len()).filter(|&i| steps[i].touches(buffer));
     match (buffer, &touching.collect::<Vec<_>>()[..]) {
@@ -147,11 +149,11 @@ fn layer(steps: &[HostStep], sum: usize, made: Place, output: (Image, Shape)) ->
     };
     let (image, shape) = output;
     let plain = dense.activation == Activation::None && dense.rescale.is_none();
-    let alone = dense.addend.is_none() && dense.whole.is_none();
+    let free = dense.addend.is_none() && dense.whole.is_none();
     // A convolution that does not write the padding of pixels would leave it as it was.
     let all = dense.biases.len() == image.pixel && image.line == shape.w * image.pixel;
     let written = steps[layer].to == made && geometry.output == output;
-    (plain && alone && all && written).then_some(layer)
+    (plain && free && all && written).then_some(layer)
 }
 
 /// Returns the step that makes the value in buffer `kept` for step `sum` by adding channels of

@@ -102,7 +102,7 @@ impl Team {
         };
         let small = sizes.batch < records(WAKE_US);
         let threads = if small { 1 } else { threads.max(1) };
-        let shared = Arc::new(shared((steps, numbers), kernels, sizes, threads, clock)?);
+        let shared = Arc::new(state((steps, numbers), kernels, sizes, threads, clock)?);
         let workers = (1..threads).map(|i| {
             Thread::start(Arc::clone(&shared))
                 .map_err(|e| Error::caused(&format!("host engine: cannot start thread {i}"), e))
@@ -342,7 +342,7 @@ fn with_kernels(
 }
 
 /// Makes the state that `threads` threads share. `numbers` has the number of each step in the plan.
-fn shared(
+fn state(
     (steps, numbers): (Vec<HostStep>, Vec<usize>),
     kernels: Kernels,
     sizes: TeamSizes<'_>,
@@ -354,14 +354,14 @@ fn shared(
     } = sizes;
     let images = steps.iter().any(|s| s.action.of_image());
     let (alone, mut arena) = course_alone(&steps, sizes, &kernels, threads);
-    let shared = (images && threads > 1).then(|| {
-        let (course, values) = course_shared(&steps, sizes, &kernels, threads);
+    let together = (images && threads > 1).then(|| {
+        let (course, values) = course_together(&steps, sizes, &kernels, threads);
         arena = arena.max(values);
         course
     });
-    let bands = [Some(&alone), shared.as_ref()].into_iter().flatten();
-    let bands = bands.flat_map(|course| &course.bands);
-    let bands = bands.map(Band::room).max().unwrap_or(0);
+    let courses = [Some(&alone), together.as_ref()].into_iter().flatten();
+    let rooms = courses.flat_map(|course| &course.bands).map(Band::room);
+    let windows = rooms.max().unwrap_or(0);
     let later = &steps[alone.phases[0].steps.end..];
     let pooled = !images && !later.iter().any(|s| s.from == Place::Input);
     let pooled = if pooled { threads } else { 0 };
@@ -378,10 +378,10 @@ fn shared(
             .collect::<Result<_, Error>>()?,
         workspaces: Workspaces::new(
             if images { threads } else { 0 },
-            room(&steps, &kernels, arena, bands),
+            room(&steps, &kernels, arena, windows),
         )?,
         alone,
-        shared,
+        together,
         rows: steps.iter().map(|s| rows.of(s.to)).collect(),
         clock,
         numbers,
@@ -399,7 +399,7 @@ fn shared(
         steps,
     };
     let phases = |course: &Course| course.phases.len();
-    let all = phases(&state.alone) + state.shared.as_ref().map_or(0, phases);
+    let all = phases(&state.alone) + state.together.as_ref().map_or(0, phases);
     if all > MOST_PHASES || batch > MOST_TILES {
         return Err(Error::device(
             "host engine: too many layers, or records of a batch",
@@ -430,7 +430,7 @@ fn course_alone(
 
 /// Returns the course of records that threads share, and the values of a record's
 /// arena. The arena holds all hidden buffers, so that those of a record are in one workspace.
-fn course_shared(
+fn course_together(
     steps: &[HostStep],
     sizes: TeamSizes<'_>,
     kernels: &Kernels,
