@@ -398,7 +398,7 @@ pub fn check_tiles_of_floats(program: &Path) {
         }
     }
     assert!(
-        tiles == 9 && mistakes.is_empty(),
+        tiles == 12 && mistakes.is_empty(),
         "{tiles} tiles:\n{}",
         mistakes.join("\n")
     );
@@ -437,7 +437,11 @@ fn kernel(function: &str) -> Option<String> {
             .map(last)
             .collect();
         return match &arguments[..] {
-            [stored, m, n] => Some(format!("{} tile {stored} {m}x{n}", of_type?)),
+            // A tile that prefetches its weights is far.
+            [stored, m, n, far] => {
+                let far = if far == "true" { "far " } else { "" };
+                Some(format!("{} tile {stored} {far}{m}x{n}", of_type?))
+            }
             // A tile of whole numbers.
             [m, n] => {
                 let types = ["Bytes512", "Bytes256", "Pairs", "Dots"];
