@@ -35,8 +35,8 @@ pub(crate) struct BandLimits {
     /// The plan counts a number of values for the arena. Arena and windows together may have this
     /// many more.
     pub(super) spare: usize,
-    /// As many more values may there be for records that threads share. 65,536 values are 256 KB,
-    /// the most that windows take.
+    /// `spare` for records that threads share. 65,536 values are 256 KB, the most that windows
+    /// take.
     pub(super) spare_shared: usize,
 }
 
@@ -354,12 +354,10 @@ impl Band {
                 lines[i] = value.end..value.end;
                 continue;
             }
-            let unit = unit(&steps[i]);
-            let needed = needed(&steps[i + 1], steps[i].to, &lines[i + 1]);
-            let until = needed.end.next_multiple_of(unit).min(height(&steps[i]));
+            let units = units_before(&steps[i..], &lines[i + 1]);
             // SAFETY: the caller's promise.
-            unsafe { window.slide(room, value, needed.start / unit * unit) };
-            lines[i] = value.end..until.max(value.end);
+            unsafe { window.slide(room, value, units.start) };
+            lines[i] = value.end..units.end.max(value.end);
             assert!(lines[i].end - value.first <= window.lines);
         }
         lines
@@ -372,32 +370,34 @@ impl Band {
 }
 
 /// Returns the number of lines that each of some steps computes, if one of `parts` threads computes
-/// its part of the lines of the last result. `None` if these steps cannot be a band.
-pub(super) fn lines_of_part(steps: &[HostStep], parts: usize) -> Option<Vec<usize>> {
-    let (last, units) = (
-        steps.last()?,
-        height(steps.last()?).div_ceil(unit(steps.last()?)),
-    );
+/// its part of the lines of the last result.
+pub(super) fn lines_of_part(steps: &[HostStep], parts: usize) -> Vec<usize> {
+    let last = &steps[steps.len() - 1];
+    let (unit, height) = (unit(last), height(last));
     // A part in the middle has neighbours above and below.
-    let part = Share {
+    let middle = Share {
         part: parts / 2,
         parts,
-    }
-    .of(units);
-    let mut lines = part.start * unit(last)..height(last).min(part.end * unit(last));
+    };
+    let units = middle.of(height.div_ceil(unit));
+    let mut lines = units.start * unit..height.min(units.end * unit);
     let mut counts = vec![lines.len(); steps.len()];
     for i in (0..steps.len() - 1).rev() {
-        if lines.is_empty() {
-            counts[i] = 0;
-            continue;
+        if !lines.is_empty() {
+            lines = units_before(&steps[i..], &lines);
         }
-        let needed = needed(&steps[i + 1], steps[i].to, &lines);
-        let unit = unit(&steps[i]);
-        let end = needed.end.next_multiple_of(unit).min(height(&steps[i]));
-        lines = needed.start / unit * unit..end;
         counts[i] = lines.len();
     }
-    Some(counts)
+    counts
+}
+
+/// Returns the lines of whole units that the first of some steps computes, so that the second can
+/// compute its lines `lines`.
+fn units_before(steps: &[HostStep], lines: &Range<usize>) -> Range<usize> {
+    let (before, unit) = (&steps[0], unit(&steps[0]));
+    let needed = needed(&steps[1], before.to, lines);
+    let end = needed.end.next_multiple_of(unit).min(height(before));
+    needed.start / unit * unit..end
 }
 
 /// Returns the windows of the values between some steps, for `lines` lines of the last result at a

@@ -79,7 +79,7 @@ impl SharedRecord<'_> {
             None => flop(),
             // Parts of a band compute some lines twice.
             Some(Split::Parts(parts)) if some.len() > 1 => {
-                let lines = bands::lines_of_part(some, parts).unwrap_or_default();
+                let lines = bands::lines_of_part(some, parts);
                 let each = some.iter().zip(lines);
                 each.map(|(s, lines)| s.action.flop() * lines / bands::height(s).max(1))
                     .sum()
