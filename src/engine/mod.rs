@@ -107,7 +107,13 @@ impl<'a> RecordMut<'a> {
     /// # Panics
     /// If there are more values than features.
     pub(crate) fn scatter(&mut self, values: &[f32]) {
-        values.iter().enumerate().for_each(|(i, &v)| self.set(i, v));
+        let (data, rows) = (
+            &mut self.data[self.offset..],
+            &self.rows.rows[..values.len()],
+        );
+        for (&row, &value) in rows.iter().zip(values) {
+            data[row as usize] = value;
+        }
     }
 
     pub(crate) fn clear(&mut self) {

@@ -2,8 +2,8 @@
 //!
 //! A hidden buffer holds bytes if one step writes it, and this step and all that read it can. The
 //! value with index i is then the byte with index i of the buffer, so images and rows have the same
-//! places as with floats. A byte is the value less the smallest one of the buffer. Padding has the
-//! byte of 0.
+//! places as with floats. A byte is the value less a number of the buffer ([`Bytes`]). Padding has
+//! the byte of 0.
 //!
 //! Bytes have no NaN. A layer that reads floats and writes bytes marks the record if a window has a
 //! value that is NaN or infinite. The arg-max at the end makes the scores of such records NaN. Only
@@ -13,7 +13,8 @@ use super::check::{BufferRows, right};
 use super::dense::Dense;
 use super::images;
 use super::micro::{
-    Bytes, ChannelWeights, Rescale, SumIntegers, WholeKernels, WindowOp, scales_to_numbers,
+    Bytes, ChannelWeights, Rescale, SumIntegers, TapOrder, WholeKernels, WindowOp,
+    scales_to_numbers,
 };
 use super::steps::{Action, HostStep, Place, SumBytes};
 use super::whole::{MOST_BIAS, is_whole, range};
@@ -215,14 +216,19 @@ fn written(action: &Action, kernels: &WholeKernels) -> Option<Bytes> {
     };
     let scales = |r: &Rescale| r.rounds && scales_to_numbers(r);
     let low = kernels.low(&range(bounds)?)?;
-    Bytes::of(bounds, low).filter(|_| rescale.is_none_or(scales))
+    Bytes::of(bounds, low, kernels.signed).filter(|_| rescale.is_none_or(scales))
 }
 
 /// True if sizes, weights and biases of a depthwise convolution fit the kernels.
-fn fits(geometry: &Geometry, weights: &[f32], biases: &[f32]) -> bool {
+fn fits(geometry: &Geometry, weights: &[f32], biases: &[f32], order: TapOrder) -> bool {
     let ((input, from), (output, to)) = (geometry.input, geometry.output);
     let whole = |x: f32| is_whole(x) && x.abs() < MOST_BIAS;
-    let byte = |x: f32| is_whole(x) && (-128.0..128.0).contains(&x);
+    let least = if order == TapOrder::ByTap {
+        -127.0
+    } else {
+        -128.0
+    };
+    let byte = |x: f32| is_whole(x) && (least..128.0).contains(&x);
     geometry.window.size == (3, 3)
         && from.c == to.c
         && input.pixel >= output.pixel
@@ -254,7 +260,7 @@ fn channels(
     let (block, weights) = (kernels.block, weights.floats());
     let (Image { pixel, .. }, to) = geometry.output;
     let sizes = [biases.len(), rescale.factors.len(), rescale.summands.len()] == [pixel; 3];
-    if !sizes || !fits(geometry, weights, biases) {
+    if !sizes || !fits(geometry, weights, biases, kernels.order) {
         return None;
     }
     let pixels = match pixel {
@@ -276,7 +282,10 @@ fn channels(
     };
     for place in 0..count {
         let (first, place_in) = (place / block * block, place % block);
-        let mut channel = first + ChannelWeights::channel(place_in, block);
+        let mut channel = match kernels.order {
+            TapOrder::ByChannel => first + ChannelWeights::channel(place_in, block),
+            TapOrder::ByTap => place,
+        };
         if pixels > 1 {
             channel %= pixel;
         }
@@ -286,10 +295,14 @@ fn channels(
         }
         let mut start = biases[channel] as i32;
         for line in 0..3 {
-            let groups = &mut all.groups[3 * first + line * block + place_in];
+            let groups = &mut all.groups[3 * first + line * block..][..block];
             for column in 0..3 {
                 let weight = weights[(3 * line + column) * pixel + channel] as i32;
-                *groups |= (weight as u32 & 0xff) << (8 * column);
+                let at = match kernels.order {
+                    TapOrder::ByChannel => 4 * place_in + column,
+                    TapOrder::ByTap => block * column + place_in,
+                };
+                groups[at / 4] |= (weight as u32 & 0xff) << (8 * (at % 4));
                 start = start.wrapping_add(weight.wrapping_mul(i32::from(read.low)));
             }
         }

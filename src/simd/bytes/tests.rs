@@ -26,14 +26,15 @@ fn draw(seed: &mut u32, from: std::ops::Range<i32>) -> i32 {
 /// A byte that no kernel may overwrite.
 const CANARY: u8 = 0xa5;
 
-/// Bytes of random limits, and 0 among them.
-fn some_bytes(seed: &mut u32) -> Bytes {
-    let low = draw(seed, -255..1);
+/// Bytes of random limits, and 0 among them. They are `signed` or not.
+fn some_bytes(seed: &mut u32, signed: bool) -> Bytes {
+    let first = if signed { -128 } else { 0 };
+    let low = draw(seed, -255..1) - first;
     let zero = -low;
     Bytes {
         low: low as i16,
-        least: draw(seed, 0..zero + 1) as u8,
-        largest: draw(seed, zero..256) as u8,
+        least: draw(seed, first..zero + 1) as i16,
+        largest: draw(seed, zero..first + 256) as i16,
     }
 }
 
@@ -41,11 +42,21 @@ fn some_bytes(seed: &mut u32) -> Bytes {
 fn byte_of(value: f32, bytes: Bytes) -> u8 {
     let low = f32::from(bytes.low);
     let (least, largest) = (f32::from(bytes.least), f32::from(bytes.largest));
-    (value.round_ties_even() - low).clamp(least, largest) as u8
+    (value.round_ties_even() - low).clamp(least, largest) as i16 as u8
+}
+
+/// The number that a byte holds.
+fn number(byte: u8, bytes: Bytes, signed: bool) -> i64 {
+    let byte = if signed {
+        i64::from(byte as i8)
+    } else {
+        i64::from(byte)
+    };
+    byte + i64::from(bytes.low)
 }
 
 fn bounds_of(bytes: Bytes) -> Bounds {
-    let number = |byte: u8| f32::from(bytes.low) + f32::from(byte);
+    let number = |byte: i16| f32::from(bytes.low) + f32::from(byte);
     Bounds {
         least: number(bytes.least),
         largest: number(bytes.largest),
@@ -90,9 +101,10 @@ impl Depthwise {
         let geometry = self.geometry();
         let ((input, from), (output, to)) = (geometry.input, geometry.output);
         let (pixel, channels) = (output.pixel, from.c);
-        let (read, written) = (some_bytes(seed), some_bytes(seed));
+        let [read, written] = [(); 2].map(|()| some_bytes(seed, kernels.signed));
+        let least = kernels.weights[0];
         let weights: Vec<f32> = (0..9 * pixel)
-            .map(|_| draw(seed, -128..128) as f32)
+            .map(|_| draw(seed, least..128) as f32)
             .collect();
         let biases: Vec<f32> = (0..pixel)
             .map(|_| draw(seed, -1 << 16..1 << 16) as f32)
@@ -162,7 +174,7 @@ impl Depthwise {
                     let across = (column * stride.1 + k % 3 * dilation.1).wrapping_sub(border.left);
                     if line < from.h && across < from.w {
                         let at = input.first + line * input.line + across * input.pixel + c;
-                        let value = i64::from(x[at]) + i64::from(read.low);
+                        let value = number(x[at], read, kernels.signed);
                         sum += value * weights[k * pixel + c] as i64;
                     }
                 }
@@ -223,7 +235,7 @@ fn depthwise_convolutions_of_bytes_are_exact() {
 fn other_depthwise_convolutions_keep_floats() {
     let mut seed = 5;
     for kernels in kernels() {
-        let (read, written) = (some_bytes(&mut seed), some_bytes(&mut seed));
+        let [read, written] = [(); 2].map(|()| some_bytes(&mut seed, kernels.signed));
         let taken = |size: usize, weight: f32, bias: f32, pixel: usize| {
             let shape = Shape { c: 16, h: 6, w: 6 };
             let case = Depthwise {
@@ -253,6 +265,7 @@ fn other_depthwise_convolutions_keep_floats() {
         assert!(taken(3, 127.0, 3.0, 16));
         assert!(!taken(5, 127.0, 3.0, 16), "a large window");
         assert!(!taken(3, 128.0, 3.0, 16), "a large weight");
+        assert_eq!(taken(3, -128.0, 3.0, 16), kernels.weights[0] == -128);
         assert!(!taken(3, 0.5, 3.0, 16), "a fraction");
         assert!(!taken(3, 1.0, 0.5, 16), "a bias that is no whole number");
         assert!(!taken(3, 1.0, 1e12, 16), "a large bias");
@@ -276,7 +289,8 @@ fn sums_of_bytes_are_exact() {
         for turn in 0..400u32 {
             let multipliers = [0; 2].map(|_| i64::from(draw(&mut seed, -1 << 20..1 << 21)));
             let shift = 20 + turn % 3;
-            let [x_bytes, y_bytes, written] = [0; 3].map(|_| some_bytes(&mut seed));
+            let [x_bytes, y_bytes, written] =
+                [(); 3].map(|()| some_bytes(&mut seed, kernels.signed));
             let bounds = bounds_of(written);
             let numbers = sum_numbers(multipliers, shift, bounds);
             let Some(integers) = SumIntegers::of(&numbers) else {
@@ -308,8 +322,8 @@ fn sums_of_bytes_are_exact() {
             }
             for i in 0..count {
                 let [a, b] = multipliers;
-                let (p, q) = (i64::from(x[i]), i64::from(y[i]));
-                let (p, q) = (p + i64::from(x_bytes.low), q + i64::from(y_bytes.low));
+                let p = number(x[i], x_bytes, kernels.signed);
+                let q = number(y[i], y_bytes, kernels.signed);
                 let all = (p * a + q * b + (1 << (shift - 1))) >> shift;
                 let expected = (all as f32).clamp(bounds.least, bounds.largest);
                 assert_eq!(floats[i], expected, "{multipliers:?} {shift}: {p}, {q}");
@@ -617,7 +631,7 @@ fn networks_of_bytes_give_the_scores_of_floats() {
 #[test]
 fn buffers_of_bytes_need_an_arg_max() {
     for kernels in kernels() {
-        assert!(kernels.group == 4 && !kernels.signed);
+        assert_eq!(kernels.group, 4);
         let mut seen = 0;
         for turn in 0..30 {
             let chosen = |ends: bool| {

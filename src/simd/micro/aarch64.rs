@@ -1,12 +1,15 @@
 //! The vectors and micro-kernels of NEON, which every aarch64 CPU has.
 
+use super::bytes::{self, ByteKernels, ByteSum, Bytes, ChannelWindows, Narrow, TapOrder};
 use super::image;
 use super::kernel::{self, Subproblem, TilePlace};
-use super::vector::{Byte, Half, Stored, Vector, inlined};
+use super::vector::{Byte, Half, Stored, Vector, compiled, inlined};
 use super::whole::{
     self, Dot, Packed, PackedRuns, Tiles, WholeKernels, WholePlace, WholeWindows, dot, tiles,
 };
+use super::winograd::{self, Transforms};
 use super::{Kernels, of_bytes, of_halves};
+use crate::planner::tiles::TileSize;
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -30,7 +33,20 @@ pub(super) const NEON: Kernels = Kernels {
     combine: image::combine::<F32x4>,
     scale: image::scale::<F32x4>,
     sum: image::sum::<F32x4>,
-    transforms: &[],
+    transforms: &[
+        Transforms {
+            size: TileSize::Two,
+            filters: winograd::filters::<F32x4, 2>,
+            spread: winograd::spread::<F32x4, 2>,
+            gather: winograd::gather::<F32x4, 2>,
+        },
+        Transforms {
+            size: TileSize::Four,
+            filters: winograd::filters::<F32x4, 4>,
+            spread: winograd::spread::<F32x4, 4>,
+            gather: winograd::gather::<F32x4, 4>,
+        },
+    ],
 };
 
 /// Returns the kernels for whole numbers that this CPU can run, fastest first. Cortex-A55, A75, A76
@@ -47,7 +63,12 @@ const DOTS: WholeKernels = WholeKernels {
     signed: true,
     weights: [-128, 127],
     affine: whole::affine::<Dots, 4, 2, 4, 4, 1, 8>,
-    bytes: None,
+    bytes: Some(ByteKernels {
+        block: 4 * Dots::LANES,
+        order: TapOrder::ByChannel,
+        channels: dots_channels,
+        sum: dots_sum,
+    }),
 };
 
 /// Without −128 among the weights, the sum of two products of bytes has 16 bits.
@@ -55,15 +76,21 @@ const PRODUCTS: WholeKernels = WholeKernels {
     name: "neon",
     weights: [-127, 127],
     affine: whole::affine::<Products, 4, 2, 2, 4, 1, 4>,
+    bytes: Some(ByteKernels {
+        block: 4 * Products::LANES,
+        order: TapOrder::ByTap,
+        channels: bytes::channels::<Dots, true>,
+        sum: bytes::sum::<Dots>,
+    }),
     ..DOTS
 };
 
-/// Adds the products of four groups of bytes and of the group in a lane to the sums. Assembly,
-/// because the intrinsic of this instruction is not stable.
+/// Adds the products of four groups of bytes to the sums: with four other groups, or with the one
+/// in a lane. Assembly, because the intrinsics of this instruction are not stable.
 macro_rules! sdot {
-    ($sums:ident, $rows:ident, $values:ident, $lane:literal) => {{
+    ($sums:ident, $rows:ident, $values:ident, $groups:literal) => {{
         let mut sums: int32x4_t = $sums;
-        asm!(concat!("sdot {:v}.4s, {:v}.16b, {:v}.4b[", $lane, "]"),
+        asm!(concat!("sdot {:v}.4s, {:v}.16b, {:v}.", $groups),
             inout(vreg) sums, in(vreg) $rows, in(vreg) $values,
             options(pure, nomem, nostack, preserves_flags));
         sums
@@ -81,20 +108,163 @@ dot!(
     vld1q_s32,
     vorrq_s32,
     vcvtq_f32_s32,
-    |sums, values, weights| sdot!(sums, weights, values, 0),
+    |sums, values, weights| sdot!(sums, weights, values, "16b"),
     |floats, to| pack_lanes(floats, to),
     |from, count| load_first(from, count),
     of_lanes(|sums, values, weights, lane| match lane {
-        0 => sdot!(sums, weights, values, 0),
-        1 => sdot!(sums, weights, values, 1),
-        2 => sdot!(sums, weights, values, 2),
-        _ => sdot!(sums, weights, values, 3),
-    })
+        0 => sdot!(sums, weights, values, "4b[0]"),
+        1 => sdot!(sums, weights, values, "4b[1]"),
+        2 => sdot!(sums, weights, values, "4b[2]"),
+        _ => sdot!(sums, weights, values, "4b[3]"),
+    }),
+    // Two products have 16 bits together, because no weight is −128.
+    by_tap(sums, values, weights) {
+        let (x, y, z) = (values[0].bytes(), values[1].bytes(), values[2].bytes());
+        let (u, v, w) = (weights[0].bytes(), weights[1].bytes(), weights[2].bytes());
+        let low = vmull_s8(vget_low_s8(x), vget_low_s8(u));
+        let low = vmlal_s8(low, vget_low_s8(y), vget_low_s8(v));
+        let high = vmlal_high_s8(vmull_high_s8(x, u), y, v);
+        add_halves(sums, low, high);
+        add_halves(sums, vmull_s8(vget_low_s8(z), vget_low_s8(w)), vmull_high_s8(z, w));
+    },
+    bytes(bytes::store::<Dots, N>)
 );
+
+compiled! { "dotprod":
+    dots_channels = bytes::channels::<Dots, false>, (windows: &ChannelWindows<'_>);
+    dots_sum = bytes::sum::<Dots>, (sum: &ByteSum);
+}
+
+// SAFETY of the bodies: the trait's promise.
+impl Narrow for Dots {
+    type Float = F32x4;
+
+    inlined! {
+        fn nearest(F32x4(floats): F32x4) { Dots(vcvtnq_s32_f32(floats)) }
+        fn narrow([a, b, c, d]: [Self; 4], Dots(low): Self) {{
+            let low = vreinterpretq_s16_s32(low);
+            let first = vqsubq_s16(vqmovn_high_s32(vqmovn_s32(a.0), b.0), low);
+            let second = vqsubq_s16(vqmovn_high_s32(vqmovn_s32(c.0), d.0), low);
+            Dots(vreinterpretq_s32_s8(vqmovn_high_s16(vqmovn_s16(first), second)))
+        }}
+        fn max_bytes(self, other: Self) { from_bytes(vmaxq_s8(self.bytes(), other.bytes())) }
+        fn min_bytes(self, other: Self) { from_bytes(vminq_s8(self.bytes(), other.bytes())) }
+        fn load_bytes(from: *const u8, count: usize) {
+            match count {
+                16.. => from_bytes(vld1q_s8(from.cast())),
+                _ => {
+                    let mut some = [0i8; 16];
+                    some.as_mut_ptr().copy_from_nonoverlapping(from.cast(), count);
+                    from_bytes(vld1q_s8(some.as_ptr()))
+                }
+            }
+        }
+        // Pixels of 16 bytes or more fill a vector.
+        fn load_pixels(from: *const u8, _pixel: usize, _apart: usize) {
+            from_bytes(vld1q_s8(from.cast()))
+        }
+        fn load_numbers(from: *const u8) {{
+            let four = from.cast::<f32>().read_unaligned();
+            let four = vreinterpret_s8_f32(vset_lane_f32::<0>(four, vdup_n_f32(0.0)));
+            Dots(vmovl_s16(vget_low_s16(vmovl_s8(four))))
+        }}
+        fn add(self, Dots(other): Self) { Dots(vaddq_s32(self.0, other)) }
+        fn times(self, Dots(other): Self) { Dots(vmulq_s32(self.0, other)) }
+        fn shift(self, count: u32) { Dots(vshlq_s32(self.0, vdupq_n_s32(-(count as i32)))) }
+    }
+
+    #[inline(always)]
+    unsafe fn in_order(self) -> Self {
+        self
+    }
+
+    #[inline(always)]
+    unsafe fn to_floats(self) -> F32x4 {
+        // SAFETY: the trait's promise.
+        unsafe { F32x4(vcvtq_f32_s32(self.0)) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_first(self, to: *mut u8, count: usize) {
+        debug_assert!(count % 4 == 0 && count <= 16, "whole parts of a vector");
+        // SAFETY: the trait's promise. Stores of floats need no move to core registers.
+        unsafe {
+            let (all, to) = (vreinterpretq_f32_s32(self.0), to.cast::<f32>());
+            match count {
+                16.. => vst1q_f32(to, all),
+                8.. => {
+                    vst1_f32(to, vget_low_f32(all));
+                    if count > 8 {
+                        to.add(2).write_unaligned(vgetq_lane_f32::<2>(all));
+                    }
+                }
+                _ => to.write_unaligned(vgetq_lane_f32::<0>(all)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn quads([a, b, c]: [Self; 3]) -> [Self; 4] {
+        // SAFETY: the trait's promise.
+        unsafe {
+            let (a, b, c, zero) = (a.bytes(), b.bytes(), c.bytes(), vdupq_n_s8(0));
+            let halves = |bytes: int8x16_t| vreinterpretq_s16_s8(bytes);
+            let (low, high) = (halves(vzip1q_s8(a, b)), halves(vzip2q_s8(a, b)));
+            let third = [halves(vzip1q_s8(c, zero)), halves(vzip2q_s8(c, zero))];
+            [
+                Dots(vreinterpretq_s32_s16(vzip1q_s16(low, third[0]))),
+                Dots(vreinterpretq_s32_s16(vzip2q_s16(low, third[0]))),
+                Dots(vreinterpretq_s32_s16(vzip1q_s16(high, third[1]))),
+                Dots(vreinterpretq_s32_s16(vzip2q_s16(high, third[1]))),
+            ]
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen(self) -> [Self; 4] {
+        // SAFETY: the trait's promise.
+        unsafe {
+            let bytes = self.bytes();
+            let (low, high) = (vmovl_s8(vget_low_s8(bytes)), vmovl_high_s8(bytes));
+            [
+                Dots(vmovl_s16(vget_low_s16(low))),
+                Dots(vmovl_high_s16(low)),
+                Dots(vmovl_s16(vget_low_s16(high))),
+                Dots(vmovl_high_s16(high)),
+            ]
+        }
+    }
+}
+
+/// Adds sixteen numbers of 16 bits to four vectors of sums.
+#[inline(always)]
+unsafe fn add_halves(sums: &mut [Dots; 4], low: int16x8_t, high: int16x8_t) {
+    // SAFETY: every aarch64 CPU has NEON.
+    unsafe {
+        sums[0].0 = vaddw_s16(sums[0].0, vget_low_s16(low));
+        sums[1].0 = vaddw_high_s16(sums[1].0, low);
+        sums[2].0 = vaddw_s16(sums[2].0, vget_low_s16(high));
+        sums[3].0 = vaddw_high_s16(sums[3].0, high);
+    }
+}
+
+impl Dots {
+    #[inline(always)]
+    unsafe fn bytes(self) -> int8x16_t {
+        // SAFETY: every aarch64 CPU has NEON.
+        unsafe { vreinterpretq_s8_s32(self.0) }
+    }
+}
+
+#[inline(always)]
+unsafe fn from_bytes(bytes: int8x16_t) -> Dots {
+    // SAFETY: every aarch64 CPU has NEON.
+    unsafe { Dots(vreinterpretq_s32_s8(bytes)) }
+}
 
 /// Sums of products of bytes without dot products. The sum of two products has 16 bits, and is then
 /// added to sums of 32 bits. Each row has two sums next to each other. So four rows have two
-/// vectors.
+/// vectors. Operands are those of [`Dots`].
 #[derive(Clone, Copy)]
 struct Products(int32x4_t, int32x4_t);
 
@@ -102,30 +272,43 @@ struct Products(int32x4_t, int32x4_t);
 impl Dot for Products {
     const OF_TWO: bool = true;
     type Float = F32x4;
-    type Groups = int8x16_t;
+    type Groups = Dots;
 
-    #[inline(always)]
-    unsafe fn splat(group: u32) -> int8x16_t {
-        // SAFETY: the trait's promise.
-        unsafe { vreinterpretq_s8_u32(vdupq_n_u32(group)) }
+    inlined! {
+        fn start(from: *const i32) {{
+            let (start, zero) = (vld1q_s32(from), vdupq_n_s32(0));
+            Products(vzip1q_s32(start, zero), vzip2q_s32(start, zero))
+        }}
     }
 
     #[inline(always)]
-    unsafe fn load(from: *const u32) -> int8x16_t {
+    unsafe fn splat(group: u32) -> Dots {
         // SAFETY: the trait's promise.
-        unsafe { vld1q_s8(from.cast()) }
+        unsafe { Dots::splat(group) }
     }
 
     #[inline(always)]
-    unsafe fn or(a: int8x16_t, b: int8x16_t) -> int8x16_t {
+    unsafe fn load(from: *const u32) -> Dots {
         // SAFETY: the trait's promise.
-        unsafe { vorrq_s8(a, b) }
+        unsafe { Dots::load(from) }
     }
 
     #[inline(always)]
-    unsafe fn pack_lanes(F32x4(floats): F32x4, to: *mut u8) -> int8x16_t {
+    unsafe fn or(a: Dots, b: Dots) -> Dots {
         // SAFETY: the trait's promise.
-        unsafe { vreinterpretq_s8_s32(pack_lanes(floats, to)) }
+        unsafe { Dots::or(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn pack_lanes(floats: F32x4, to: *mut u8) -> Dots {
+        // SAFETY: the trait's promise.
+        unsafe { Dots::pack_lanes(floats, to) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_bytes<const N: usize>(values: [F32x4; N], bytes: &Bytes, to: *mut u8) {
+        // SAFETY: the trait's promise.
+        unsafe { bytes::store::<Products, N>(values, bytes, to) }
     }
 
     #[inline(always)]
@@ -140,18 +323,11 @@ impl Dot for Products {
         unsafe { F32x4(vcvtq_f32_s32(vpaddq_s32(self.0, self.1))) }
     }
 
-    inlined! {
-        fn start(from: *const i32) {{
-            let (start, zero) = (vld1q_s32(from), vdupq_n_s32(0));
-            Products(vzip1q_s32(start, zero), vzip2q_s32(start, zero))
-        }}
-    }
-
     // Assembly, because the compiler moves upper halves and sums to other registers for the
     // intrinsics, and because cores that issue in order wait for a product that is used at once.
 
     #[inline(always)]
-    unsafe fn dot(self, x: int8x16_t, w: int8x16_t) -> Self {
+    unsafe fn dot(self, Dots(x): Dots, Dots(w): Dots) -> Self {
         let Products(mut low, mut high) = self;
         // SAFETY: the trait's promise.
         unsafe {
@@ -171,8 +347,8 @@ impl Dot for Products {
     #[inline(always)]
     unsafe fn dots_of_two<const N: usize>(
         sums: &mut [Self; N],
-        [x, y]: [int8x16_t; 2],
-        weights: &[[int8x16_t; 2]; N],
+        [Dots(x), Dots(y)]: [Dots; 2],
+        weights: &[[Dots; 2]; N],
     ) {
         // SAFETY: the trait's promise.
         unsafe {
@@ -194,8 +370,8 @@ impl Dot for Products {
                     "sadalp {d:v}.4s, {t:v}.8h",
                     a = inout(vreg) a, b = inout(vreg) b, c = inout(vreg) c, d = inout(vreg) d,
                     x = in(vreg) x, y = in(vreg) y,
-                    v = in(vreg) weights[i][0], w = in(vreg) weights[i][1],
-                    s = in(vreg) weights[k][0], u = in(vreg) weights[k][1],
+                    v = in(vreg) weights[i][0].0, w = in(vreg) weights[i][1].0,
+                    s = in(vreg) weights[k][0].0, u = in(vreg) weights[k][1].0,
                     p = out(vreg) _, q = out(vreg) _, r = out(vreg) _, t = out(vreg) _,
                     options(pure, nomem, nostack, preserves_flags),
                 );
@@ -203,7 +379,7 @@ impl Dot for Products {
             });
             if N % 2 == 1 {
                 let [v, w] = weights[N - 1];
-                sums[N - 1] = sums[N - 1].dot(x, v).dot(y, w);
+                sums[N - 1] = sums[N - 1].dot(Dots(x), v).dot(Dots(y), w);
             }
         }
     }
@@ -250,6 +426,7 @@ impl Vector for F32x4 {
     // Multiply-adds of lanes replace broadcasts. A broadcast by a load takes a vector pipe of
     // Cortex-A72 and A76, and a cycle of A53 (benches/arm).
     const FMA_OF_LANES: bool = true;
+    const WALKS: bool = true;
 
     // FMAX and FMIN return NaN if either operand is NaN. The promise of `Vector` allows it.
     inlined! {

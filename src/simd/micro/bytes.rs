@@ -2,7 +2,9 @@
 //! instruction sets that have them: depthwise convolutions, sums of two values, and the storing of
 //! results.
 //!
-//! A byte holds a whole number less the smallest one of its buffer. A depthwise convolution treats
+//! A byte holds a whole number, counted from one that suits the buffer and the instruction set: the
+//! smallest one of the buffer where bytes are from 0 to 255, and 128 more where they are from −128
+//! to 127. A depthwise convolution treats
 //! as many bytes of a pixel at a time as four vectors of sums have lanes. It interleaves the bytes
 //! of three neighbouring pixels, so that each 32 bits have the three values of a channel in a line
 //! of the window. One instruction then adds three products to each sum.
@@ -18,6 +20,8 @@ use std::ops::Range;
 pub(crate) struct ByteKernels {
     /// The number of channels that a depthwise convolution treats at a time.
     pub(crate) block: usize,
+    /// The order of a block's weights in a depthwise convolution.
+    pub(crate) order: TapOrder,
     /// Computes some lines of a depthwise convolution.
     ///
     /// SAFETY: the [`ChannelWindows`] are sound, and the CPU has the instruction set.
@@ -28,24 +32,37 @@ pub(crate) struct ByteKernels {
     pub(crate) sum: unsafe fn(&ByteSum),
 }
 
+/// The order of the weights of a block of channels, for each line of the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TapOrder {
+    /// The three weights of a channel and a zero, then those of the next channel. Channels are in
+    /// the order of [`Narrow::quads`].
+    ByChannel,
+    /// The first weights of all channels, then the second ones, the third ones, and zeros. No
+    /// weight is −128.
+    ByTap,
+}
+
 /// How results are stored as bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes {
     /// The whole number whose byte is 0.
     pub(crate) low: i16,
-    /// The bytes of the smallest and of the largest result.
-    pub(crate) least: u8,
-    pub(crate) largest: u8,
+    /// The bytes of the smallest and of the largest result: from 0 to 255, or from −128 to 127 if
+    /// the kernels' bytes are ([`WholeKernels::signed`](super::WholeKernels)).
+    pub(crate) least: i16,
+    pub(crate) largest: i16,
 }
 
 impl Bytes {
     /// Returns the bytes of whole numbers in bounds, counted from `low`. `None` if the bounds are
-    /// no whole numbers or exceed the bytes.
-    pub(crate) fn of(bounds: Bounds, low: i32) -> Option<Bytes> {
+    /// no whole numbers or exceed the bytes, which are `signed` or not.
+    pub(crate) fn of(bounds: Bounds, low: i32, signed: bool) -> Option<Bytes> {
+        let bytes = if signed { -128..128 } else { 0..256 };
         let byte = |x: f32| {
             let number = x as i32;
-            let byte = u8::try_from(number.checked_sub(low)?).ok()?;
-            (number as f32 == x).then_some(byte)
+            let byte = number.checked_sub(low).filter(|b| bytes.contains(b))?;
+            (number as f32 == x).then_some(byte as i16)
         };
         Some(Bytes {
             low: i16::try_from(low).ok()?,
@@ -70,31 +87,37 @@ pub(crate) fn scales_to_numbers(rescale: &Rescale) -> bool {
     small && summands.iter().all(|s| s.abs() < MOST)
 }
 
-/// The instructions for bytes.
+/// A vector of whole numbers: of bytes, or of 32-bit numbers.
 ///
 /// SAFETY of all functions: the CPU has the instruction set, and pointers are valid for the bytes.
-pub(super) trait Narrow: Dot<Groups = Self> {
+pub(super) trait Narrow: Copy {
+    type Float: Vector;
     /// Rounds to the nearest whole numbers, of two to the even one. They have 32 bits.
     unsafe fn nearest(floats: Self::Float) -> Self;
     /// Packs the whole numbers of four vectors, less the 16-bit ones in `low`, into bytes. Numbers
-    /// beyond a byte become 0 or 255. Each 128 bits get four bytes of each vector.
+    /// beyond a byte become the smallest or the largest byte. Each 128 bits get four bytes of each
+    /// vector.
     unsafe fn narrow(numbers: [Self; 4], low: Self) -> Self;
     /// Moves bytes from the order of [`Narrow::narrow`] to that of the vectors.
     unsafe fn in_order(self) -> Self;
     unsafe fn max_bytes(self, other: Self) -> Self;
     unsafe fn min_bytes(self, other: Self) -> Self;
-    /// Loads `count` bytes, at most 4 · `LANES`. The other bytes are 0.
+    /// Loads `count` bytes. The other bytes of the vector are 0.
     unsafe fn load_bytes(from: *const u8, count: usize) -> Self;
     /// Stores the first `count` bytes.
     unsafe fn store_first(self, to: *mut u8, count: usize);
     /// Interleaves three vectors of bytes and one of zeros. The four results are in the order that
     /// [`Narrow::narrow`] undoes.
     unsafe fn quads(three: [Self; 3]) -> [Self; 4];
-    /// Loads pixels of `pixel` bytes, which are 4 · `LANES` bytes together, `apart` bytes from each
+    /// The bytes as 32-bit numbers, in the order that [`Narrow::narrow`] undoes.
+    unsafe fn widen(self) -> [Self; 4];
+    /// Loads pixels of `pixel` bytes, which fill a vector together, `apart` bytes from each
     /// other. A pixel has 16 or 32 bytes.
     unsafe fn load_pixels(from: *const u8, pixel: usize, apart: usize) -> Self;
-    /// Loads `LANES` bytes as 32-bit numbers.
+    /// Loads as many bytes as the vector has 32-bit numbers, as such numbers.
     unsafe fn load_numbers(from: *const u8) -> Self;
+    /// The 32-bit numbers as floats, rounded to the nearest.
+    unsafe fn to_floats(self) -> Self::Float;
     /// Sums and products of 32-bit numbers, of which the lowest 32 bits are kept.
     unsafe fn add(self, other: Self) -> Self;
     unsafe fn times(self, other: Self) -> Self;
@@ -102,20 +125,32 @@ pub(super) trait Narrow: Dot<Groups = Self> {
     unsafe fn shift(self, count: u32) -> Self;
 }
 
-/// [`Bytes`] in vectors.
-#[derive(Clone, Copy)]
-struct Limits<D> {
-    low: D,
-    least: D,
-    largest: D,
+/// Sums of products whose operands are [`Narrow`].
+pub(super) trait ByteDot: Dot<Groups = Self::Numbers> {
+    type Numbers: Narrow<Float = Self::Float>;
 }
 
-impl<D: Narrow> Limits<D> {
+impl<D: Dot> ByteDot for D
+where
+    D::Groups: Narrow<Float = D::Float>,
+{
+    type Numbers = D::Groups;
+}
+
+/// [`Bytes`] in vectors.
+#[derive(Clone, Copy)]
+struct Limits<N> {
+    low: N,
+    least: N,
+    largest: N,
+}
+
+impl<N: Narrow> Limits<N> {
     /// SAFETY: the CPU has the instruction set.
     #[inline(always)]
-    unsafe fn of(bytes: &Bytes) -> Limits<D> {
+    unsafe fn of<D: ByteDot<Numbers = N>>(bytes: &Bytes) -> Limits<N> {
         let low = u32::from(bytes.low as u16);
-        let four = |byte: u8| u32::from(byte) * 0x0101_0101;
+        let four = |byte: i16| u32::from(byte as u8) * 0x0101_0101;
         // SAFETY: the caller's promise.
         unsafe {
             Limits {
@@ -128,7 +163,7 @@ impl<D: Narrow> Limits<D> {
 
     /// SAFETY: the CPU has the instruction set.
     #[inline(always)]
-    unsafe fn clamp(&self, bytes: D) -> D {
+    unsafe fn clamp(&self, bytes: N) -> N {
         // SAFETY: the caller's promise.
         unsafe { bytes.max_bytes(self.least).min_bytes(self.largest) }
     }
@@ -138,31 +173,34 @@ impl<D: Narrow> Limits<D> {
 ///
 /// SAFETY: the numbers have 32 bits, and `to` is valid for N · `LANES` bytes.
 #[inline(always)]
-pub(super) unsafe fn store<D: Narrow, const N: usize>(
+pub(super) unsafe fn store<D: ByteDot, const N: usize>(
     values: [D::Float; N],
     bytes: &Bytes,
     to: *mut u8,
 ) {
     // SAFETY: the caller's promise. A vector of zero bytes is zeros.
     unsafe {
-        let limits = Limits::<D>::of(bytes);
-        let mut numbers: [[D; 4]; 2] = std::mem::zeroed();
-        unrolled!(i < N, { numbers[i / 4][i % 4] = D::nearest(values[i]) });
+        let limits = Limits::of::<D>(bytes);
+        let mut numbers: [[D::Numbers; 4]; 2] = std::mem::zeroed();
+        unrolled!(i < N, {
+            numbers[i / 4][i % 4] = D::Numbers::nearest(values[i])
+        });
         unrolled!(part < 2, {
             if 4 * part < N {
-                let bytes = limits.clamp(D::narrow(numbers[part], limits.low).in_order());
+                let bytes = D::Numbers::narrow(numbers[part], limits.low).in_order();
                 let count = (N - 4 * part).min(4) * D::LANES;
-                bytes.store_first(to.add(4 * part * D::LANES), count);
+                limits
+                    .clamp(bytes)
+                    .store_first(to.add(4 * part * D::LANES), count);
             }
         });
     }
 }
 
 /// The weights of a depthwise convolution with windows of 3 × 3 elements, in blocks of channels.
-/// In a block, channels are in the order of [`Narrow::quads`].
 pub(crate) struct ChannelWeights {
-    /// For each block, the groups of three weights and a zero of the window's first line, then
-    /// those of the next lines.
+    /// For each block, the weights of the window's first line in a [`TapOrder`], then those of the
+    /// next lines.
     pub(crate) groups: Vec<u32>,
     /// The start value, the factor and the summand of each sum.
     pub(crate) start: Vec<i32>,
@@ -224,11 +262,11 @@ struct Covered {
 /// The bytes of a vector of the widest instruction set.
 const WIDEST: usize = 64;
 
-/// Computes some lines of a depthwise convolution.
+/// Computes some lines of a depthwise convolution. `BY_TAP` says that weights have that order.
 ///
 /// SAFETY: the windows are sound, and the CPU has the instruction set.
 #[inline(always)]
-pub(super) unsafe fn channels<D: Narrow>(w: &ChannelWindows<'_>) {
+pub(super) unsafe fn channels<D: ByteDot, const BY_TAP: bool>(w: &ChannelWindows<'_>) {
     let block = 4 * D::LANES;
     let zeros = [w.weights.zero; WIDEST];
     let Window {
@@ -267,8 +305,8 @@ pub(super) unsafe fn channels<D: Narrow>(w: &ChannelWindows<'_>) {
             // SAFETY: passed on.
             unsafe {
                 match two {
-                    true => part.columns::<D, 2>(),
-                    false => part.columns::<D, 1>(),
+                    true => part.columns::<D, BY_TAP, 2>(),
+                    false => part.columns::<D, BY_TAP, 1>(),
                 }
             }
         }
@@ -300,7 +338,7 @@ impl Part<'_> {
     ///
     /// SAFETY: as [`channels`].
     #[inline(always)]
-    unsafe fn columns<D: Narrow, const P: usize>(&self) {
+    unsafe fn columns<D: ByteDot, const BY_TAP: bool, const P: usize>(&self) {
         let Part {
             w,
             ref lines,
@@ -316,8 +354,8 @@ impl Part<'_> {
         let pixels = w.weights.pixels;
         let size = w.pixel - self.first;
         // SAFETY: `weights` has groups for all blocks.
-        let weights: [[D; 4]; 3] = unsafe {
-            let mut weights: [[D; 4]; 3] = std::mem::zeroed();
+        let weights: [[D::Groups; 4]; 3] = unsafe {
+            let mut weights: [[D::Groups; 4]; 3] = std::mem::zeroed();
             let from = w.weights.groups.as_ptr().add(3 * self.first);
             unrolled!(k < 3, {
                 unrolled!(i < 4, {
@@ -333,7 +371,7 @@ impl Part<'_> {
             if !inside.contains(&column) {
                 let (places, bytes) = (self.bordered(column), size.min(full));
                 // SAFETY: passed on. The places are pixels of the image, or zeros.
-                unsafe { self.some::<D, P, SOME>(&places, &weights, column, bytes) };
+                unsafe { self.some::<D, BY_TAP, P, SOME>(&places, &weights, column, bytes) };
                 column += 1;
                 continue;
             }
@@ -351,16 +389,16 @@ impl Part<'_> {
             // begin with, or zeros.
             unsafe {
                 if pixels > 1 && !beside && pixels <= left {
-                    self.some::<D, P, APART>(&places, &weights, column, full);
+                    self.some::<D, BY_TAP, P, APART>(&places, &weights, column, full);
                     column += pixels;
                 } else if pixels > 1 && !beside {
-                    self.some::<D, P, SOME>(&places, &weights, column, size);
+                    self.some::<D, BY_TAP, P, SOME>(&places, &weights, column, size);
                     column += 1;
                 } else if bytes == full {
-                    self.some::<D, P, FULL>(&places, &weights, column, full);
+                    self.some::<D, BY_TAP, P, FULL>(&places, &weights, column, full);
                     column += pixels;
                 } else {
-                    self.some::<D, P, SOME>(&places, &weights, column, bytes);
+                    self.some::<D, BY_TAP, P, SOME>(&places, &weights, column, bytes);
                     column += pixels.min(left);
                 }
             }
@@ -396,10 +434,10 @@ impl Part<'_> {
     ///
     /// SAFETY: as [`channels`]. The places are valid for the bytes.
     #[inline(always)]
-    unsafe fn some<D: Narrow, const P: usize, const LOAD: u8>(
+    unsafe fn some<D: ByteDot, const BY_TAP: bool, const P: usize, const LOAD: u8>(
         &self,
         places: &[[*const u8; 3]; 4],
-        weights: &[[D; 4]; 3],
+        weights: &[[D::Groups; 4]; 3],
         column: usize,
         count: usize,
     ) {
@@ -415,22 +453,27 @@ impl Part<'_> {
             let mut sums: [[D; 4]; P] = std::mem::zeroed();
             unrolled!(i < 4, {
                 let start = numbers.start.as_ptr().add(self.first + i * D::LANES);
-                unrolled!(p < P, { sums[p][i] = D::load(start.cast()) });
+                unrolled!(p < P, { sums[p][i] = D::start(start) });
             });
             unrolled!(k < 4, {
                 if k < P + 2 {
-                    let mut three: [D; 3] = std::mem::zeroed();
+                    let mut three: [D::Groups; 3] = std::mem::zeroed();
                     // In the border, all pixels are the same zeros.
                     let apart = stride * self.lines[k].apart;
                     unrolled!(i < 3, {
                         three[i] = match LOAD {
-                            APART => D::load_pixels(places[k][i], w.pixel, apart),
-                            _ => D::load_bytes(places[k][i], count),
+                            APART => D::Groups::load_pixels(places[k][i], w.pixel, apart),
+                            _ => D::Groups::load_bytes(places[k][i], count),
                         };
                     });
-                    let quads = D::quads(three);
+                    let quads = match BY_TAP {
+                        true => [three[0]; 4],
+                        false => D::Groups::quads(three),
+                    };
                     unrolled!(p < P, {
-                        if p <= k && k < p + 3 {
+                        if BY_TAP && p <= k && k < p + 3 {
+                            D::add_taps(&mut sums[p], &three, &weights[k - p]);
+                        } else if p <= k && k < p + 3 {
                             unrolled!(i < 4, {
                                 sums[p][i] = sums[p][i].dot(quads[i], weights[k - p][i]);
                             });
@@ -438,16 +481,16 @@ impl Part<'_> {
                     });
                 }
             });
-            let limits = Limits::<D>::of(&numbers.bytes);
+            let limits = Limits::of::<D>(&numbers.bytes);
             unrolled!(p < P, {
-                let mut four: [D; 4] = std::mem::zeroed();
+                let mut four: [D::Groups; 4] = std::mem::zeroed();
                 unrolled!(i < 4, {
                     let at = self.first + i * D::LANES;
                     let factor = D::Float::load(numbers.factors.as_ptr().add(at));
                     let summand = D::Float::load(numbers.summands.as_ptr().add(at));
-                    four[i] = D::nearest(summand.fma(sums[p][i].floats(), factor));
+                    four[i] = D::Groups::nearest(summand.fma(sums[p][i].floats(), factor));
                 });
-                let bytes = limits.clamp(D::narrow(four, limits.low));
+                let bytes = limits.clamp(D::Groups::narrow(four, limits.low));
                 let at = (self.y + p) * w.line + column * w.pixel + self.first;
                 bytes.store_first(w.result.add(at), count);
             });
@@ -512,7 +555,7 @@ pub(crate) struct ByteSum {
 ///
 /// SAFETY: the sum is sound, and the CPU has the instruction set.
 #[inline(always)]
-pub(super) unsafe fn sum<D: Narrow>(s: &ByteSum) {
+pub(super) unsafe fn sum<D: ByteDot>(s: &ByteSum) {
     let SumIntegers {
         multipliers: [a, b],
         summand,
@@ -531,21 +574,22 @@ pub(super) unsafe fn sum<D: Narrow>(s: &ByteSum) {
             let least = D::Float::splat(s.bounds.least);
             let largest = D::Float::splat(s.bounds.largest);
             for at in (0..s.count).step_by(D::LANES) {
-                let (x, y) = (D::load_numbers(s.x.add(at)), D::load_numbers(s.y.add(at)));
-                let clamped = largest.min(least.max(value!(x, y).floats()));
+                let x = D::Groups::load_numbers(s.x.add(at));
+                let y = D::Groups::load_numbers(s.y.add(at));
+                let clamped = largest.min(least.max(value!(x, y).to_floats()));
                 clamped.store(s.result.add(at));
             }
             return;
         };
-        let (result, limits) = (s.result.cast::<u8>(), Limits::<D>::of(bytes));
-        let (block, zero) = (4 * D::LANES, D::splat(0));
+        let (result, limits) = (s.result.cast::<u8>(), Limits::of::<D>(bytes));
+        let block = 4 * D::LANES;
         for at in (0..s.count).step_by(block) {
             let count = block.min(s.count - at);
-            let x = D::quads([D::load_bytes(s.x.add(at), count), zero, zero]);
-            let y = D::quads([D::load_bytes(s.y.add(at), count), zero, zero]);
-            let mut four = [zero; 4];
+            let x = D::Groups::load_bytes(s.x.add(at), count).widen();
+            let y = D::Groups::load_bytes(s.y.add(at), count).widen();
+            let mut four = x;
             unrolled!(i < 4, { four[i] = value!(x[i], y[i]) });
-            let bytes = limits.clamp(D::narrow(four, limits.low));
+            let bytes = limits.clamp(D::Groups::narrow(four, limits.low));
             bytes.store_first(result.add(at), count);
         }
     }

@@ -256,6 +256,10 @@ unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
 /// The number of pixels of each of two lines that are computed together.
 pub(crate) const BLOCK: usize = 4;
 
+/// The most columns that the windows of a block cover, those of windows of five columns that are
+/// two apart, as an even number.
+const MOST_COLUMNS: usize = 2 * (BLOCK - 1) + 6;
+
 /// Stands for the pixels outside the image.
 static ZEROS: [f32; 16] = [0.0; 16];
 
@@ -340,17 +344,56 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
             .x
             .wrapping_add(above.wrapping_add(start).wrapping_add(c));
         let weights = line.weights.add(c);
+        // Windows of 3 × 3 keep their weights in registers, where there are enough of them.
+        let kept = K == 3 && V::MANY;
+        let mut all = [bias; 9];
+        if kept {
+            unrolled!(ky < 3, {
+                unrolled!(kx < 3, {
+                    let element = 3 * ky + kx;
+                    all[element] = V::load(weights.add(element * channels));
+                });
+            });
+        }
+        // The places of the columns in a row, and their distances to the next row.
+        let walks = BORDER && V::WALKS;
+        let (mut places, mut steps) = ([first; MOST_COLUMNS], [line.x_line; MOST_COLUMNS]);
+        if walks {
+            unrolled!(half < 2, {
+                unrolled!(i < { MOST_COLUMNS / 2 }, {
+                    let j = half * (MOST_COLUMNS / 2) + i;
+                    if j < (P - 1) * S + K {
+                        match inside.contains(&j) {
+                            true => places[j] = first.wrapping_add(column(j)),
+                            false => (places[j], steps[j]) = (ZEROS.as_ptr(), 0),
+                        }
+                    }
+                });
+            });
+        }
         unrolled!(row < 7, {
+            if walks && row > 0 {
+                unrolled!(half < 2, {
+                    unrolled!(i < { MOST_COLUMNS / 2 }, {
+                        let j = half * (MOST_COLUMNS / 2) + i;
+                        places[j] = places[j].wrapping_add(steps[j]);
+                    });
+                });
+            }
             if row < K + S && line.turns.contains(&row) {
                 let x = first.wrapping_add(row * line.x_line);
                 unrolled!(l < PAIR, {
                     if row >= l * S && row - l * S < K {
                         unrolled!(k < K, {
                             let element = (row - l * S) * K + k;
-                            let weight = V::load(weights.add(element * channels));
+                            let weight = match kept {
+                                true => all[element],
+                                false => V::load(weights.add(element * channels)),
+                            };
                             unrolled!(p < P, {
                                 let j = p * S + k;
                                 let value = match inside.contains(&j) {
+                                    _ if walks => places[j],
                                     true => x.wrapping_add(column(j)),
                                     false => ZEROS.as_ptr(),
                                 };

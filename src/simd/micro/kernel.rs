@@ -79,6 +79,7 @@ pub(crate) struct Runs {
 /// registers must not remain a loop, at any optimisation level.
 macro_rules! unrolled {
     ($i:ident < $n:expr, $body:block) => {
+        const { assert!($n <= 8, "too many turns to write out") };
         unrolled!(@ $i, $n, $body, 0 1 2 3 4 5 6 7)
     };
     (@ $i:ident, $n:expr, $body:block, $($k:literal)*) => {
@@ -387,7 +388,7 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, 
                 let first = group * V::LANES;
                 let mut values: [V; M] = std::mem::zeroed();
                 unrolled!(m < M, { values[m] = V::load(x[m].add(first)) });
-                unrolled!(lane < V::LANES, {
+                unrolled!(lane < { if V::FMA_OF_LANES { V::LANES } else { 0 } }, {
                     column!(first + lane, m, |sum: V, w| sum
                         .fma_of_lane(w, values[m], lane));
                 });

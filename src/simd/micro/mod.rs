@@ -47,7 +47,7 @@ pub(super) mod winograd;
 mod x86;
 
 pub(super) use bytes::{
-    ByteSum, Bytes, ChannelWeights, ChannelWindows, SumIntegers, scales_to_numbers,
+    ByteSum, Bytes, ChannelWeights, ChannelWindows, SumIntegers, TapOrder, scales_to_numbers,
 };
 pub(crate) use image::WindowOp;
 pub(super) use image::{Line, PAIR, Scaling, SumNumbers, WholeSum, takes_pairs, together};

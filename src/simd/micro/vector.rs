@@ -15,6 +15,9 @@ pub(super) trait Vector: Copy {
     const REGISTERS: bool = true;
     /// True if the CPU has 32 of these registers, false for 16.
     const MANY: bool = true;
+    /// True if the CPU has registers for the addresses of all columns of some windows. Without them
+    /// the address of each element is chosen anew.
+    const WALKS: bool = false;
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn load_halves(from: *const u16) -> Self;
@@ -77,6 +80,20 @@ macro_rules! inlined {
 // On 32-bit ARM no other module implements [`Vector`], so the macro is not used outside this one.
 #[allow(unused_imports)]
 pub(super) use inlined;
+
+/// Defines functions that each compile a generic kernel for the CPU features `$features`.
+macro_rules! compiled {
+    ($features:literal: $($name:ident = $kernel:expr, ($($argument:ident: $type:ty),*);)*) => {$(
+        #[target_feature(enable = $features)]
+        unsafe fn $name($($argument: $type),*) {
+            // SAFETY: the caller's promise is passed on.
+            unsafe { $kernel($($argument),*) }
+        }
+    )*};
+}
+// On 32-bit ARM and other CPUs no module uses the macro.
+#[allow(unused_imports)]
+pub(super) use compiled;
 
 /// The type that weights are stored as. Kernels load weights only through this trait, which
 /// converts them to floats.

@@ -347,6 +347,16 @@ pub(super) trait Dot: Tiles + Copy {
         let _ = (sums, values, weights);
         unreachable!("only for products of two groups")
     }
+    /// Adds the products of three vectors of bytes from −128 to 127 with three of weights, which
+    /// are not −128, to the sums of four vectors. Only for kernels with weights by tap.
+    unsafe fn add_taps(
+        sums: &mut [Self; 4],
+        values: &[Self::Groups; 3],
+        weights: &[Self::Groups; 4],
+    ) {
+        let _ = (sums, values, weights);
+        unreachable!("only for weights by tap")
+    }
     /// The sums as floats, rounded to the nearest.
     unsafe fn floats(self) -> Self::Float;
     /// Loads `count` floats, fewer than `LANES`. The other lanes are 0.
@@ -369,6 +379,7 @@ macro_rules! dot {
      $load:ident, $or:ident, $floats:ident, |$sums:ident, $values:ident, $weights:ident| $dot:expr,
      |$bits:ident, $to:ident| $pack:expr, |$from:ident, $count:ident| $some:expr
      $(, of_lanes(|$all:ident, $four:ident, $rows:ident, $lane:ident| $lanes:expr))?
+     $(, by_tap($tap_sums:ident, $tap_values:ident, $tap_weights:ident) $taps:block)?
      $(, bytes($bytes:path))?) => {
         #[derive(Clone, Copy)]
         struct $name($type);
@@ -403,6 +414,18 @@ macro_rules! dot {
                     let $all = self.0;
                     // SAFETY: the trait's promise.
                     unsafe { $name($lanes) }
+                }
+            )?
+
+            $(
+                #[inline(always)]
+                unsafe fn add_taps(
+                    $tap_sums: &mut [Self; 4],
+                    $tap_values: &[Self; 3],
+                    $tap_weights: &[Self; 4],
+                ) {
+                    // SAFETY: the trait's promise.
+                    unsafe { $taps }
                 }
             )?
 

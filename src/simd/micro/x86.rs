@@ -2,7 +2,7 @@
 
 use super::image::{self, Line, Scaling, WholeSum};
 use super::kernel::{self, Subproblem, TilePlace};
-use super::vector::{Byte, Half, Stored, Vector, inlined};
+use super::vector::{Byte, Half, Stored, Vector, compiled, inlined};
 use super::whole::{
     self, Dot, Packed, PackedRuns, Tiles, WholeKernels, WholePlace, WholeWindows, dot, tiles,
 };
@@ -120,17 +120,6 @@ const AVX2: Kernels = Kernels {
         },
     ],
 };
-
-/// Defines functions that each compile a generic kernel for the CPU features `$features`.
-macro_rules! compiled {
-    ($features:literal: $($name:ident = $kernel:expr, ($($argument:ident: $type:ty),*);)*) => {$(
-        #[target_feature(enable = $features)]
-        unsafe fn $name($($argument: $type),*) {
-            // SAFETY: the caller's promise is passed on.
-            unsafe { $kernel($($argument),*) }
-        }
-    )*};
-}
 
 compiled! { "avx2,fma":
     avx2_peak = kernel::peak::<F32x8>, (turns: usize);
@@ -303,7 +292,9 @@ const ONE_BITS: i32 = whole::ONE.to_bits() as i32;
 #[cfg(mortonnet_avx512)]
 #[allow(clippy::incompatible_msrv)]
 mod avx512 {
-    use super::super::bytes::{self, ByteKernels, ByteSum, Bytes, ChannelWindows, Narrow};
+    use super::super::bytes::{
+        self, ByteKernels, ByteSum, Bytes, ChannelWindows, Narrow, TapOrder,
+    };
     use super::*;
 
     /// The kernels for AVX-512. 24 sums, three vectors of weights and a value fit the 32 registers.
@@ -400,6 +391,7 @@ mod avx512 {
         affine: whole::affine::<Bytes512, 6, 2, 4, 8, 2, 8>,
         bytes: Some(ByteKernels {
             block: 4 * Bytes512::LANES,
+            order: TapOrder::ByChannel,
             channels: bytes512_channels,
             sum: bytes512_sum,
         }),
@@ -427,12 +419,14 @@ mod avx512 {
     );
 
     compiled! { "avx512f,avx512bw,avx512vnni,avx2,fma":
-        bytes512_channels = bytes::channels::<Bytes512>, (windows: &ChannelWindows<'_>);
+        bytes512_channels = bytes::channels::<Bytes512, false>, (windows: &ChannelWindows<'_>);
         bytes512_sum = bytes::sum::<Bytes512>, (sum: &ByteSum);
     }
 
     // SAFETY of the bodies: the trait's promise.
     impl Narrow for Bytes512 {
+        type Float = F32x16;
+
         inlined! {
             fn nearest(F32x16(floats): F32x16) { Bytes512(_mm512_cvtps_epi32(floats)) }
             fn narrow([a, b, c, d]: [Self; 4], Bytes512(low): Self) {
@@ -502,6 +496,18 @@ mod avx512 {
         }
 
         #[inline(always)]
+        unsafe fn to_floats(self) -> F32x16 {
+            // SAFETY: the trait's promise.
+            unsafe { self.floats() }
+        }
+
+        #[inline(always)]
+        unsafe fn widen(self) -> [Self; 4] {
+            // SAFETY: the trait's promise.
+            unsafe { Narrow::quads([self, Self::splat(0), Self::splat(0)]) }
+        }
+
+        #[inline(always)]
         unsafe fn quads([Bytes512(a), Bytes512(b), Bytes512(c)]: [Self; 3]) -> [Self; 4] {
             // SAFETY: the trait's promise.
             unsafe {
@@ -531,6 +537,7 @@ mod avx512 {
                 affine: whole::affine::<$name, 6, 3, 2, 6, 1, 8>,
                 bytes: Some(ByteKernels {
                     block: 4 * $name::LANES,
+                    order: TapOrder::ByChannel,
                     channels: $channels,
                     sum: $sum,
                 }),
@@ -564,12 +571,14 @@ mod avx512 {
             );
 
             compiled! { $features:
-                $channels = bytes::channels::<$name>, (windows: &ChannelWindows<'_>);
+                $channels = bytes::channels::<$name, false>, (windows: &ChannelWindows<'_>);
                 $sum = bytes::sum::<$name>, (sum: &ByteSum);
             }
 
             // SAFETY of the bodies: the trait's promise.
             impl Narrow for $name {
+                type Float = F32x8;
+
                 inlined! {
                     fn nearest(F32x8(floats): F32x8) { $name(_mm256_cvtps_epi32(floats)) }
                     fn narrow([a, b, c, d]: [Self; 4], $name(low): Self) {
@@ -624,6 +633,18 @@ mod avx512 {
                             _ => _mm_storel_epi64(to.cast(), low),
                         }
                     }
+                }
+
+                #[inline(always)]
+                unsafe fn to_floats(self) -> F32x8 {
+                    // SAFETY: the trait's promise.
+                    unsafe { self.floats() }
+                }
+
+                #[inline(always)]
+                unsafe fn widen(self) -> [Self; 4] {
+                    // SAFETY: the trait's promise.
+                    unsafe { Narrow::quads([self, Self::splat(0), Self::splat(0)]) }
                 }
 
                 #[inline(always)]

@@ -240,10 +240,15 @@ impl Case {
         let Windows {
             channels, pixel, ..
         } = self.windows;
+        let first = if dense.whole.as_ref().unwrap().kernels.signed {
+            -128
+        } else {
+            0
+        };
         let stored = Bytes {
-            low: -128,
-            least: 0,
-            largest: 255,
+            low: -128 - first,
+            least: first,
+            largest: first + 255,
         };
         let low = dense.whole.as_ref().unwrap().weights.low;
         // Pixels as far from each other as those of floats, or at a multiple of four bytes.
@@ -256,7 +261,7 @@ impl Case {
             let mut bytes = Vec::new();
             if let Some(apart) = apart {
                 for pixel in x.chunks_exact(pixel) {
-                    let values = pixel[..channels].iter().map(|v| (v - low) as u8);
+                    let values = pixel[..channels].iter().map(|v| (v - low) as i16 as u8);
                     bytes.extend(values.chain(std::iter::repeat_n(CANARY, apart - channels)));
                 }
                 windows.x = bytes.as_ptr().cast();
@@ -282,7 +287,7 @@ impl Case {
                 assert!(behind.iter().all(|&b| b == CANARY), "{what}: behind");
                 wrong |= right[0].is_nan();
                 let same = |(&found, &right): (&u8, &f32)| {
-                    right.is_nan() || f32::from(found) - 128.0 == right
+                    right.is_nan() || (right as i16 - stored.low) as u8 == found
                 };
                 assert!(values.iter().zip(right).all(same), "{what}");
             }
