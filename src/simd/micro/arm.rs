@@ -6,7 +6,7 @@ use super::image::{self, Line, Scaling, SumPart, WholeSum};
 use super::kernel::Subproblem;
 use super::whole::{self, Packed, PackedRuns, Tiles, WholeKernels, WholePlace, WholeWindows};
 use super::winograd::{Pixels, Steps, Transforms};
-use super::{Activation, Affine, Bounds, Kernels, Lanes4, of_bytes, of_halves};
+use super::{Affine, Bounds, Kernels, Lanes4, of_bytes, of_halves};
 use crate::planner::tiles::TileSize;
 
 /// Returns the kernels that this CPU can run, fastest first.

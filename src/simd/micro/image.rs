@@ -762,8 +762,20 @@ unsafe fn scale_lines<V: Vector, const ROUNDS: bool>(s: &Scaling, whole: usize) 
             let factor = V::splat(*s.numbers[0].add(turn * factors));
             let summand = V::splat(*s.numbers[1].add(turn * summands));
             let (x, result) = (s.x.add(turn * rows), s.result.add(turn * rows));
-            for k in (0..whole).step_by(V::LANES) {
+            // A core that issues in order would wait for each result of a single vector.
+            let (fours, mut k) = (whole / (4 * V::LANES), 0);
+            for _ in 0..fours {
+                let mut four = [factor; 4];
+                unrolled!(i < 4, { four[i] = V::load(x.add(k + i * V::LANES)) });
+                unrolled!(i < 4, {
+                    four[i] = scaled::<V, ROUNDS>(s, four[i], factor, summand)
+                });
+                unrolled!(i < 4, { four[i].store(result.add(k + i * V::LANES)) });
+                k += 4 * V::LANES;
+            }
+            while k < whole {
                 scaled::<V, ROUNDS>(s, V::load(x.add(k)), factor, summand).store(result.add(k));
+                k += V::LANES;
             }
         }
     }

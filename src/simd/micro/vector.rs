@@ -82,6 +82,7 @@ macro_rules! inlined {
 pub(super) use inlined;
 
 /// Defines functions that each compile a generic kernel for the CPU features `$features`.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 macro_rules! compiled {
     ($features:literal: $($name:ident = $kernel:expr, ($($argument:ident: $type:ty),*);)*) => {$(
         #[target_feature(enable = $features)]
@@ -91,8 +92,7 @@ macro_rules! compiled {
         }
     )*};
 }
-// On 32-bit ARM and other CPUs no module uses the macro.
-#[allow(unused_imports)]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(super) use compiled;
 
 /// The type that weights are stored as. Kernels load weights only through this trait, which
