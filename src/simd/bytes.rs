@@ -282,10 +282,7 @@ fn channels(
     };
     for place in 0..count {
         let (first, place_in) = (place / block * block, place % block);
-        let mut channel = match kernels.order {
-            TapOrder::ByChannel => first + ChannelWeights::channel(place_in, block),
-            TapOrder::ByTap => place,
-        };
+        let mut channel = kernels.order.channel(place, block);
         if pixels > 1 {
             channel %= pixel;
         }
@@ -298,10 +295,7 @@ fn channels(
             let groups = &mut all.groups[3 * first + line * block..][..block];
             for column in 0..3 {
                 let weight = weights[(3 * line + column) * pixel + channel] as i32;
-                let at = match kernels.order {
-                    TapOrder::ByChannel => 4 * place_in + column,
-                    TapOrder::ByTap => block * column + place_in,
-                };
+                let at = kernels.order.byte(place_in, column, block);
                 groups[at / 4] |= (weight as u32 & 0xff) << (8 * (at % 4));
                 start = start.wrapping_add(weight.wrapping_mul(i32::from(read.low)));
             }

@@ -43,6 +43,27 @@ pub(crate) enum TapOrder {
     ByTap,
 }
 
+impl TapOrder {
+    /// Returns the channel at `place` of all blocks, which have `block` channels each.
+    pub(crate) fn channel(self, place: usize, block: usize) -> usize {
+        if self == TapOrder::ByTap {
+            return place;
+        }
+        let (lanes, first) = (block / 4, place / block * block);
+        let (vector, lane) = (place % block / lanes, place % lanes);
+        first + lane / 4 * 16 + vector * 4 + lane % 4
+    }
+
+    /// Returns the byte of a line's weights that has the weight of a column, for the channel at
+    /// `place` of a block.
+    pub(crate) fn byte(self, place: usize, column: usize, block: usize) -> usize {
+        match self {
+            TapOrder::ByChannel => 4 * place + column,
+            TapOrder::ByTap => block * column + place,
+        }
+    }
+}
+
 /// How results are stored as bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bytes {
@@ -215,16 +236,6 @@ pub(crate) struct ChannelWeights {
     /// The byte of a 0 of the operand.
     pub(crate) zero: u8,
     pub(crate) bytes: Bytes,
-}
-
-impl ChannelWeights {
-    /// Returns the channel at `place` of the four vectors of a block, counted from the block's
-    /// first one.
-    pub(crate) fn channel(place: usize, block: usize) -> usize {
-        let lanes = block / 4;
-        let (vector, lane) = (place / lanes, place % lanes);
-        lane / 4 * 16 + vector * 4 + lane % 4
-    }
 }
 
 /// Some lines of the result of a depthwise convolution of bytes.

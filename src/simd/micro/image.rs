@@ -84,6 +84,19 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    /// Returns the address of channel `c` of the pixel that is `at` columns behind the left end of
+    /// the border, in the first row of [`PAIR`] lines. It may be outside the image.
+    #[inline(always)]
+    fn first(&self, at: usize, c: usize) -> *const f32 {
+        let above = self
+            .top
+            .wrapping_sub(self.turns.start)
+            .wrapping_mul(self.x_line);
+        let start = at.wrapping_sub(self.left).wrapping_mul(self.x_pixel);
+        self.x
+            .wrapping_add(above.wrapping_add(start).wrapping_add(c))
+    }
+
     /// Returns the window columns inside the line, for result column `at`.
     #[inline(always)]
     fn inside(&self, at: usize) -> Range<usize> {
@@ -263,6 +276,75 @@ const MOST_COLUMNS: usize = 2 * (BLOCK - 1) + 6;
 /// Stands for the pixels outside the image.
 static ZEROS: [f32; 16] = [0.0; 16];
 
+/// The addresses of the columns that some windows cover, row by row. Columns outside the image have
+/// the address of zeros in all rows.
+struct Walk {
+    places: [*const f32; MOST_COLUMNS],
+    /// The distances to the next row.
+    steps: [usize; MOST_COLUMNS],
+}
+
+impl Walk {
+    #[inline(always)]
+    fn none(first: *const f32) -> Walk {
+        Walk {
+            places: [first; MOST_COLUMNS],
+            steps: [0; MOST_COLUMNS],
+        }
+    }
+
+    /// Places the columns below `count` in the first row, whose first column has its address
+    /// already. `column` returns the distance of a column from the first one.
+    #[inline(always)]
+    fn begin(
+        &mut self,
+        row: usize,
+        inside: &Range<usize>,
+        count: usize,
+        column: impl Fn(usize) -> usize,
+    ) {
+        let first = self.places[0];
+        unrolled!(half < 2, {
+            unrolled!(i < { MOST_COLUMNS / 2 }, {
+                let j = half * (MOST_COLUMNS / 2) + i;
+                if j < count {
+                    (self.places[j], self.steps[j]) = match inside.contains(&j) {
+                        true => (first.wrapping_add(column(j)), row),
+                        false => (ZEROS.as_ptr(), 0),
+                    };
+                }
+            });
+        });
+    }
+
+    /// Goes on to the next row.
+    #[inline(always)]
+    fn step(&mut self) {
+        unrolled!(half < 2, {
+            unrolled!(i < { MOST_COLUMNS / 2 }, {
+                let j = half * (MOST_COLUMNS / 2) + i;
+                self.places[j] = self.places[j].wrapping_add(self.steps[j]);
+            });
+        });
+    }
+}
+
+/// Loads the weights of a window of 3 × 3 elements, which are `apart` floats from each other.
+///
+/// SAFETY: they exist, and the CPU has V's instruction set.
+#[inline(always)]
+unsafe fn load_nine<V: Vector>(nine: &mut [V; 9], weights: *const f32, apart: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        unrolled!(ky < 3, {
+            unrolled!(kx < 3, {
+                let element = 3 * ky + kx;
+                nine[element] = V::load(weights.add(element * apart));
+            });
+        });
+    }
+}
+
 /// Computes the pixels of two lines, [`BLOCK`] at a time. At the end of the lines it goes back and
 /// computes some twice.
 ///
@@ -331,54 +413,26 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
         6 | 10 => 2 * odd[j / 4 - 1],
         _ => j * pixel,
     };
-    let start = (at * S).wrapping_sub(line.left).wrapping_mul(pixel);
     // SAFETY: the line's promise. Outside the image zeros are loaded, and rows are left out.
     unsafe {
         let bias = V::load(line.biases.add(c));
         let mut sums = [[bias; P]; PAIR];
-        let above = line
-            .top
-            .wrapping_sub(line.turns.start)
-            .wrapping_mul(line.x_line);
-        let first = line
-            .x
-            .wrapping_add(above.wrapping_add(start).wrapping_add(c));
+        let first = line.first(at * S, c);
         let weights = line.weights.add(c);
         // Windows of 3 × 3 keep their weights in registers, where there are enough of them.
         let kept = K == 3 && V::MANY;
-        let mut all = [bias; 9];
+        let mut nine = [bias; 9];
         if kept {
-            unrolled!(ky < 3, {
-                unrolled!(kx < 3, {
-                    let element = 3 * ky + kx;
-                    all[element] = V::load(weights.add(element * channels));
-                });
-            });
+            load_nine(&mut nine, weights, channels);
         }
-        // The places of the columns in a row, and their distances to the next row.
         let walks = BORDER && V::WALKS;
-        let (mut places, mut steps) = ([first; MOST_COLUMNS], [line.x_line; MOST_COLUMNS]);
+        let mut walk = Walk::none(first);
         if walks {
-            unrolled!(half < 2, {
-                unrolled!(i < { MOST_COLUMNS / 2 }, {
-                    let j = half * (MOST_COLUMNS / 2) + i;
-                    if j < (P - 1) * S + K {
-                        match inside.contains(&j) {
-                            true => places[j] = first.wrapping_add(column(j)),
-                            false => (places[j], steps[j]) = (ZEROS.as_ptr(), 0),
-                        }
-                    }
-                });
-            });
+            walk.begin(line.x_line, &inside, (P - 1) * S + K, column);
         }
         unrolled!(row < 7, {
             if walks && row > 0 {
-                unrolled!(half < 2, {
-                    unrolled!(i < { MOST_COLUMNS / 2 }, {
-                        let j = half * (MOST_COLUMNS / 2) + i;
-                        places[j] = places[j].wrapping_add(steps[j]);
-                    });
-                });
+                walk.step();
             }
             if row < K + S && line.turns.contains(&row) {
                 let x = first.wrapping_add(row * line.x_line);
@@ -387,13 +441,13 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
                         unrolled!(k < K, {
                             let element = (row - l * S) * K + k;
                             let weight = match kept {
-                                true => all[element],
+                                true => nine[element],
                                 false => V::load(weights.add(element * channels)),
                             };
                             unrolled!(p < P, {
                                 let j = p * S + k;
                                 let value = match inside.contains(&j) {
-                                    _ if walks => places[j],
+                                    _ if walks => walk.places[j],
                                     true => x.wrapping_add(column(j)),
                                     false => ZEROS.as_ptr(),
                                 };
@@ -404,6 +458,22 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
                 });
             }
         });
+        store_block(line, at, c, &sums);
+    }
+}
+
+/// Scales, clamps and stores the sums of [`block`].
+///
+/// SAFETY: as `line`.
+#[inline(always)]
+unsafe fn store_block<V: Vector, const P: usize>(
+    line: &Line,
+    at: usize,
+    c: usize,
+    sums: &[[V; P]; PAIR],
+) {
+    // SAFETY: passed on.
+    unsafe {
         let scaling = scaling(line, c);
         let to = line.result.add(at * line.result_step + c);
         unrolled!(l < PAIR, {
