@@ -13,8 +13,7 @@ use super::check::{BufferRows, right};
 use super::dense::Dense;
 use super::images;
 use super::micro::{
-    Bytes, ChannelWeights, Rescale, SumIntegers, TapOrder, WholeKernels, WindowOp,
-    scales_to_numbers,
+    Bytes, ChannelWeights, Rescale, SumIntegers, WholeKernels, WindowOp, scales_to_numbers,
 };
 use super::steps::{Action, HostStep, Place, SumBytes};
 use super::whole::{MOST_BIAS, is_whole, range};
@@ -220,15 +219,10 @@ fn written(action: &Action, kernels: &WholeKernels) -> Option<Bytes> {
 }
 
 /// True if sizes, weights and biases of a depthwise convolution fit the kernels.
-fn fits(geometry: &Geometry, weights: &[f32], biases: &[f32], order: TapOrder) -> bool {
+fn fits(geometry: &Geometry, weights: &[f32], biases: &[f32], range: [i32; 2]) -> bool {
     let ((input, from), (output, to)) = (geometry.input, geometry.output);
     let whole = |x: f32| is_whole(x) && x.abs() < MOST_BIAS;
-    let least = if order == TapOrder::ByTap {
-        -127.0
-    } else {
-        -128.0
-    };
-    let byte = |x: f32| is_whole(x) && (least..128.0).contains(&x);
+    let byte = |x: f32| is_whole(x) && (range[0]..=range[1]).contains(&(x as i32));
     geometry.window.size == (3, 3)
         && from.c == to.c
         && input.pixel >= output.pixel
@@ -256,11 +250,11 @@ fn channels(
     else {
         return None;
     };
-    let kernels = kernels.bytes?;
+    let (range, kernels) = (kernels.weights, kernels.bytes?);
     let (block, weights) = (kernels.block, weights.floats());
     let (Image { pixel, .. }, to) = geometry.output;
     let sizes = [biases.len(), rescale.factors.len(), rescale.summands.len()] == [pixel; 3];
-    if !sizes || !fits(geometry, weights, biases, kernels.order) {
+    if !sizes || !fits(geometry, weights, biases, range) {
         return None;
     }
     let pixels = match pixel {

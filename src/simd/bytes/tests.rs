@@ -109,8 +109,10 @@ impl Depthwise {
         let biases: Vec<f32> = (0..pixel)
             .map(|_| draw(seed, -1 << 16..1 << 16) as f32)
             .collect();
+        // Some results exceed 16 bits before they become bytes.
+        let most = [4000, 400_000][draw(seed, 0..2) as usize];
         let factors: Vec<f32> = (0..pixel)
-            .map(|_| draw(seed, 1..4000) as f32 / 1e6)
+            .map(|_| draw(seed, 1..most) as f32 / 1e6)
             .collect();
         let action = Action::Windows {
             operation: WindowOp::Products,

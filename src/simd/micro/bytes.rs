@@ -2,12 +2,13 @@
 //! instruction sets that have them: depthwise convolutions, sums of two values, and the storing of
 //! results.
 //!
-//! A byte holds a whole number, counted from one that suits the buffer and the instruction set: the
-//! smallest one of the buffer where bytes are from 0 to 255, and 128 more where they are from −128
-//! to 127. A depthwise convolution treats
-//! as many bytes of a pixel at a time as four vectors of sums have lanes. It interleaves the bytes
-//! of three neighbouring pixels, so that each 32 bits have the three values of a channel in a line
-//! of the window. One instruction then adds three products to each sum.
+//! A byte holds a whole number, counted from one that suits the buffer and the instruction set:
+//! the smallest one of the buffer where bytes are from 0 to 255, and 128 more where they are
+//! from −128 to 127. A depthwise convolution treats as many bytes of a pixel at a time as four
+//! vectors of sums have lanes. Most instruction sets interleave the bytes of three neighbouring
+//! pixels, so that each 32 bits have the three values of a channel in a line of the window. One
+//! instruction then adds three products to each sum. ARM without dot products multiplies pixel
+//! by pixel ([`TapOrder::ByTap`]).
 
 use super::vector::Vector;
 use super::whole::{Dot, Rescale};
@@ -482,12 +483,14 @@ impl Part<'_> {
                         false => D::Groups::quads(three),
                     };
                     unrolled!(p < P, {
-                        if BY_TAP && p <= k && k < p + 3 {
-                            D::add_taps(&mut sums[p], &three, &weights[k - p]);
-                        } else if p <= k && k < p + 3 {
-                            unrolled!(i < 4, {
-                                sums[p][i] = sums[p][i].dot(quads[i], weights[k - p][i]);
-                            });
+                        if p <= k && k < p + 3 {
+                            if BY_TAP {
+                                D::add_taps(&mut sums[p], &three, &weights[k - p]);
+                            } else {
+                                unrolled!(i < 4, {
+                                    sums[p][i] = sums[p][i].dot(quads[i], weights[k - p][i]);
+                                });
+                            }
                         }
                     });
                 }

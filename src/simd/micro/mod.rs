@@ -31,8 +31,11 @@ pub(crate) mod decode;
 mod image;
 #[cfg_attr(target_arch = "arm", allow(dead_code))]
 mod vector;
-// Only x86-64 has kernels for whole numbers in bytes.
-#[cfg_attr(not(all(target_arch = "x86_64", mortonnet_avx512)), allow(dead_code))]
+// Only x86-64 and 64-bit ARM have kernels for whole numbers in bytes.
+#[cfg_attr(
+    not(any(all(target_arch = "x86_64", mortonnet_avx512), target_arch = "aarch64")),
+    allow(dead_code)
+)]
 mod bytes;
 // 32-bit ARM has its tiles in C, and other CPUs have no kernels for whole numbers.
 #[cfg_attr(
@@ -40,14 +43,17 @@ mod bytes;
     allow(dead_code, unused_macros, unused_imports)
 )]
 mod whole;
-// Only x86-64 uses these transforms in Rust.
-#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+// Only x86-64 and 64-bit ARM use these transforms in Rust.
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(dead_code)
+)]
 pub(super) mod winograd;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 pub(super) use bytes::{
-    ByteSum, Bytes, ChannelWeights, ChannelWindows, SumIntegers, TapOrder, scales_to_numbers,
+    ByteSum, Bytes, ChannelWeights, ChannelWindows, SumIntegers, scales_to_numbers,
 };
 pub(crate) use image::WindowOp;
 pub(super) use image::{Line, PAIR, Scaling, SumNumbers, WholeSum, takes_pairs, together};
@@ -168,8 +174,8 @@ pub(super) struct Kernels {
     /// SAFETY: the sum is sound, and the CPU has the instruction set.
     pub(crate) sum: unsafe fn(&WholeSum),
     /// The transforms of convolutions by tiles, one for each size. Empty if tiles are not known to
-    /// be faster. On x86-64 they were measured to be, on 32-bit ARM a count of instructions says
-    /// so.
+    /// be faster. On x86-64 they were measured to be. On ARM a count of instructions says so
+    /// (`benches/arm/network`).
     pub(crate) transforms: &'static [Transforms],
 }
 

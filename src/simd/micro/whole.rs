@@ -37,7 +37,7 @@ pub(crate) struct WholeWeights {
     pub(crate) run: usize,
     /// The start value of each row's sums.
     pub(crate) start: Vec<i32>,
-    /// The smallest value of the operand. Packed values are the values less this one.
+    /// The number that packed values are counted from ([`WholeKernels::low`]).
     pub(crate) low: f32,
 }
 
