@@ -456,7 +456,11 @@ fn kernel(function: &str) -> Option<String> {
             _ => None,
         };
     }
-    let name = last(function.split("::<").next().unwrap());
+    let mut name = last(function.split("::<").next().unwrap());
+    // Winograd's transforms have the pixels along a side of a tile as their last argument.
+    if function.ends_with("F32x4, 4>") {
+        name += "_of_four";
+    }
     match name.split_once('_') {
         Some((set, name)) if set.starts_with("avx") => Some(format!("{set} {name}")),
         _ => Some(format!("{} {name}", of_type?)),
