@@ -1,11 +1,16 @@
 """Machine code of ARM, and the cycles that the rules of cores.md allow it."""
 
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+BOARDS = ROOT / "target/boards"
+FETCHED = ROOT / "target/arm"
+TARGETS = {"aarch64": "aarch64-unknown-linux-gnu", "armv7": "armv7-unknown-linux-gnueabihf"}
 OBJDUMP = {"aarch64": "aarch64-linux-gnu-objdump", "armv7": "arm-linux-gnueabihf-objdump"}
 ITERATIONS = 48  # of a simulated loop; the first half warms up
 BRANCH = re.compile(
@@ -433,3 +438,21 @@ class Core:
             ends.append(now + (1 if count else 0))
         half = ITERATIONS // 2
         return (ends[-1] - ends[half - 1]) / half, ends
+
+
+def build(folder, *options):
+    """Builds the program for both boards into a folder, with symbols, and returns the files."""
+    if not (BOARDS / "zigbuild").exists():
+        subprocess.run([ROOT / "tests/boards/setup"], check=True)
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("MORTONNET_")},
+        "RUSTFLAGS": "-C symbol-mangling-version=v0",
+        "CARGO_PROFILE_RELEASE_STRIP": "false",
+        "CARGO_PROFILE_RELEASE_BUILD_OVERRIDE_OPT_LEVEL": "0",
+        "CARGO_INCREMENTAL": "0",
+    }
+    command = [BOARDS / "zigbuild", "zigbuild", "--release", "--quiet", "--target-dir", folder]
+    for target in TARGETS.values():
+        command += ["--target", f"{target}.2.19"]
+    subprocess.run([*command, *options], cwd=ROOT, check=True, env=environment)
+    return [folder / target / "release/mortonnet" for target in TARGETS.values()]
