@@ -1,6 +1,6 @@
 //! The vectors and micro-kernels of NEON, which every aarch64 CPU has.
 
-use super::bytes::{self, ByteKernels, ByteSum, Bytes, ChannelWindows, Narrow, TapOrder};
+use super::bytes::{self, ByteKernels, ByteSum, Bytes, ChannelWindows, TapOrder, WholeVector};
 use super::image;
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, compiled, inlined};
@@ -136,7 +136,7 @@ compiled! { "dotprod":
 }
 
 // SAFETY of the bodies: the trait's promise.
-impl Narrow for Dots {
+impl WholeVector for Dots {
     type Float = F32x4;
 
     inlined! {
@@ -249,6 +249,7 @@ unsafe fn add_halves(sums: &mut [Dots; 4], low: int16x8_t, high: int16x8_t) {
 }
 
 impl Dots {
+    /// The vector as sixteen bytes.
     #[inline(always)]
     unsafe fn bytes(self) -> int8x16_t {
         // SAFETY: every aarch64 CPU has NEON.
@@ -256,6 +257,7 @@ impl Dots {
     }
 }
 
+/// Sixteen bytes as a vector of groups.
 #[inline(always)]
 unsafe fn from_bytes(bytes: int8x16_t) -> Dots {
     // SAFETY: every aarch64 CPU has NEON.

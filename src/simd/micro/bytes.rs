@@ -37,7 +37,7 @@ pub(crate) struct ByteKernels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TapOrder {
     /// The three weights of a channel and a zero, then those of the next channel. Channels are in
-    /// the order of [`Narrow::quads`].
+    /// the order of [`WholeVector::quads`].
     ByChannel,
     /// The first weights of all channels, then the second ones, the third ones, and zeros. No
     /// weight is −128.
@@ -112,7 +112,7 @@ pub(crate) fn scales_to_numbers(rescale: &Rescale) -> bool {
 /// A vector of whole numbers: of bytes, or of 32-bit numbers.
 ///
 /// SAFETY of all functions: the CPU has the instruction set, and pointers are valid for the bytes.
-pub(super) trait Narrow: Copy {
+pub(super) trait WholeVector: Copy {
     type Float: Vector;
     /// Rounds to the nearest whole numbers, of two to the even one. They have 32 bits.
     unsafe fn nearest(floats: Self::Float) -> Self;
@@ -120,7 +120,7 @@ pub(super) trait Narrow: Copy {
     /// beyond a byte become the smallest or the largest byte. Each 128 bits get four bytes of each
     /// vector.
     unsafe fn narrow(numbers: [Self; 4], low: Self) -> Self;
-    /// Moves bytes from the order of [`Narrow::narrow`] to that of the vectors.
+    /// Moves bytes from the order of [`WholeVector::narrow`] to that of the vectors.
     unsafe fn in_order(self) -> Self;
     unsafe fn max_bytes(self, other: Self) -> Self;
     unsafe fn min_bytes(self, other: Self) -> Self;
@@ -129,10 +129,18 @@ pub(super) trait Narrow: Copy {
     /// Stores the first `count` bytes.
     unsafe fn store_first(self, to: *mut u8, count: usize);
     /// Interleaves three vectors of bytes and one of zeros. The four results are in the order that
-    /// [`Narrow::narrow`] undoes.
+    /// [`WholeVector::narrow`] undoes.
     unsafe fn quads(three: [Self; 3]) -> [Self; 4];
-    /// The bytes as 32-bit numbers, in the order that [`Narrow::narrow`] undoes.
-    unsafe fn widen(self) -> [Self; 4];
+    /// The bytes as 32-bit numbers, in the order that [`WholeVector::narrow`] undoes. Kernels with
+    /// bytes from −128 to 127 have a function of their own.
+    #[inline(always)]
+    unsafe fn widen(self) -> [Self; 4] {
+        // SAFETY: the trait's promise. A vector of zero bytes is zeros.
+        unsafe {
+            let zero = std::mem::zeroed();
+            Self::quads([self, zero, zero])
+        }
+    }
     /// Loads pixels of `pixel` bytes, which fill a vector together, `apart` bytes from each
     /// other. A pixel has 16 or 32 bytes.
     unsafe fn load_pixels(from: *const u8, pixel: usize, apart: usize) -> Self;
@@ -147,14 +155,14 @@ pub(super) trait Narrow: Copy {
     unsafe fn shift(self, count: u32) -> Self;
 }
 
-/// Sums of products whose operands are [`Narrow`].
+/// Sums of products whose operands are [`WholeVector`].
 pub(super) trait ByteDot: Dot<Groups = Self::Numbers> {
-    type Numbers: Narrow<Float = Self::Float>;
+    type Numbers: WholeVector<Float = Self::Float>;
 }
 
 impl<D: Dot> ByteDot for D
 where
-    D::Groups: Narrow<Float = D::Float>,
+    D::Groups: WholeVector<Float = D::Float>,
 {
     type Numbers = D::Groups;
 }
@@ -167,7 +175,7 @@ struct Limits<N> {
     largest: N,
 }
 
-impl<N: Narrow> Limits<N> {
+impl<N: WholeVector> Limits<N> {
     /// SAFETY: the CPU has the instruction set.
     #[inline(always)]
     unsafe fn of<D: ByteDot<Numbers = N>>(bytes: &Bytes) -> Limits<N> {

@@ -293,7 +293,7 @@ const ONE_BITS: i32 = whole::ONE.to_bits() as i32;
 #[allow(clippy::incompatible_msrv)]
 mod avx512 {
     use super::super::bytes::{
-        self, ByteKernels, ByteSum, Bytes, ChannelWindows, Narrow, TapOrder,
+        self, ByteKernels, ByteSum, Bytes, ChannelWindows, TapOrder, WholeVector,
     };
     use super::*;
 
@@ -424,7 +424,7 @@ mod avx512 {
     }
 
     // SAFETY of the bodies: the trait's promise.
-    impl Narrow for Bytes512 {
+    impl WholeVector for Bytes512 {
         type Float = F32x16;
 
         inlined! {
@@ -502,12 +502,6 @@ mod avx512 {
         }
 
         #[inline(always)]
-        unsafe fn widen(self) -> [Self; 4] {
-            // SAFETY: the trait's promise.
-            unsafe { Narrow::quads([self, Self::splat(0), Self::splat(0)]) }
-        }
-
-        #[inline(always)]
         unsafe fn quads([Bytes512(a), Bytes512(b), Bytes512(c)]: [Self; 3]) -> [Self; 4] {
             // SAFETY: the trait's promise.
             unsafe {
@@ -576,7 +570,7 @@ mod avx512 {
             }
 
             // SAFETY of the bodies: the trait's promise.
-            impl Narrow for $name {
+            impl WholeVector for $name {
                 type Float = F32x8;
 
                 inlined! {
@@ -639,12 +633,6 @@ mod avx512 {
                 unsafe fn to_floats(self) -> F32x8 {
                     // SAFETY: the trait's promise.
                     unsafe { self.floats() }
-                }
-
-                #[inline(always)]
-                unsafe fn widen(self) -> [Self; 4] {
-                    // SAFETY: the trait's promise.
-                    unsafe { Narrow::quads([self, Self::splat(0), Self::splat(0)]) }
                 }
 
                 #[inline(always)]
