@@ -131,7 +131,9 @@ mod tests {
             for &w in &rounded {
                 prop_assert_eq!(f32::from(number(w, scale)) * scale, w);
             }
-            if largest(&row) >= LEAST {
+            // A short random row can have the form of a quantized one by chance, and keeps its
+            // whole numbers then.
+            if largest(&row) >= LEAST && of_numbers(&row, ROUNDED).is_none() {
                 let numbers = rounded.iter().map(|&w| number(w, scale).unsigned_abs());
                 prop_assert_eq!(numbers.max(), Some(127));
             }
