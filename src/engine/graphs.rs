@@ -17,7 +17,7 @@ use crate::ops::edges::{EdgeGraph, random, single, whole};
 use crate::ops::random::Random;
 use crate::planner::whole::Layers;
 use crate::registry::EngineKind;
-use crate::simd::{BandLimits, JOINED, JOINS, LIMITS};
+use crate::simd::{BandLimits, JOINED, JOINS, LIMITS, MOST_LANES};
 
 fn network(b: EdgeGraph, kind: Kind, order: InputOrder) -> Case {
     let width = b.graph.values[0].shape.len();
@@ -104,14 +104,17 @@ impl Case {
         }
     }
 
+    /// Runs the case with all weights, and with short vectors, too. They leave out more padding.
     fn on_the_host(&mut self, what: &str) {
         let recipe = crate::engine::model::recipe("host", EngineKind::Host).unwrap();
-        for (threads, weights) in [
-            (1, Precision::F32),
-            (3, Precision::F32),
-            (2, Precision::F16),
-            (2, Precision::I8),
+        for (threads, weights, lanes) in [
+            (1, Precision::F32, 16),
+            (3, Precision::F32, 8),
+            (1, Precision::F32, 4),
+            (2, Precision::F16, 16),
+            (2, Precision::I8, 16),
         ] {
+            MOST_LANES.set(lanes);
             self.network.weights = weights;
             values::round(weights, &self.network.graph, &mut self.tensors);
             let model = Model::new(self.network.clone(), &self.tensors, recipe, library(), None);
@@ -119,9 +122,10 @@ impl Case {
             let mut engine = HostEngine::new(model, threads, false).unwrap();
             self.run(
                 &mut engine,
-                &format!("{what}, {threads} threads, {weights:?}"),
+                &format!("{what}, {threads} threads, {weights:?}, {lanes} lanes"),
             );
         }
+        MOST_LANES.set(usize::MAX);
     }
 
     /// Runs the case on the first OpenCL device under the given `plans`, or under every plan if
@@ -473,6 +477,15 @@ impl Case {
     /// copies are then not needed. Scores must be the same to the bit as those of separate steps,
     /// with any number of threads and with and without bands. They must be near those in float64.
     fn joins_sums(&mut self, joined: usize, spared: usize, what: &str) {
+        for lanes in [16, 8, 4] {
+            MOST_LANES.set(lanes);
+            self.joins_sums_of_lanes(joined, spared, &format!("{what}, {lanes} lanes"));
+        }
+        MOST_LANES.set(usize::MAX);
+        self.on_the_host(what);
+    }
+
+    fn joins_sums_of_lanes(&mut self, joined: usize, spared: usize, what: &str) {
         let mut draw = {
             let mut seed = 5u32;
             move || {
@@ -507,7 +520,6 @@ impl Case {
                 }
             }
         }
-        self.on_the_host(what);
     }
 }
 

@@ -436,6 +436,7 @@ impl Reading<'_> {
             biases,
             scales,
             panel,
+            rows: of.size.0,
             columns: self.step.problem.l,
             // Only the input's rows with data are summed. Padding rows may hold NaN if a record
             // overflowed.
@@ -474,6 +475,7 @@ impl Reading<'_> {
                     biases,
                     scales,
                     panel,
+                    rows: of.size.0,
                     columns,
                     inputs,
                     activation,

@@ -1,6 +1,7 @@
 //! Checks the facts about steps and buffers that the unsafe code relies on.
 
 use super::buffers::LINE;
+use super::dense::Dense;
 use super::images;
 use super::micro::{Kernels, Rescale, WindowOp};
 use super::steps::{Action, HostStep, Place};
@@ -49,6 +50,7 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             dense.check();
             right(dense.panel % kernels.lanes == 0 && !in_place);
             right(dense.inputs <= read && dense.biases.len() <= written);
+            right(rows_fit(dense, kernels));
         }
         Action::Convolution(dense, geometry) => {
             dense.check();
@@ -57,6 +59,7 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             right(dense.panel % kernels.lanes == 0 && geometry.groups == 1);
             right(dense.inputs == height * width * from.c);
             right(dense.biases.len() <= output.pixel && output.line == to.w * output.pixel);
+            right(rows_fit(dense, kernels));
             image(step, geometry, dense.biases.len(), rows);
             if let Some(addend) = &dense.addend {
                 let (count, read) = (dense.biases.len().min(addend.channels), addend.image);
@@ -170,6 +173,11 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
         Action::Activate(_) => right(in_place),
         Action::ArgMax(outputs) => right((1..=read).contains(outputs)),
     }
+}
+
+/// Returns true if the rows that are computed are whole vectors of the layer's rows.
+fn rows_fit(dense: &Dense, kernels: &Kernels) -> bool {
+    dense.rows % dense.lanes(kernels) == 0 && dense.rows <= dense.biases.len()
 }
 
 /// # Panics

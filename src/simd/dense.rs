@@ -28,6 +28,9 @@ pub(crate) struct Dense {
     pub(crate) scales: Vec<f32>,
     /// The number of rows in a panel, a multiple of 4.
     pub(crate) panel: usize,
+    /// The number of rows that are computed. Rows behind them are padding, which nothing reads.
+    /// [`padding::leave_out`](super::padding::leave_out) rounds the number up to whole vectors.
+    pub(crate) rows: usize,
     /// The number of columns of the weights, including padding.
     pub(crate) columns: usize,
     /// The number of columns that kernels read, which are the terms of each sum.
@@ -51,6 +54,9 @@ pub(crate) struct Addend {
     /// The number of channels in a pixel of the image, with padding. It is a multiple of the lanes.
     /// Later channels of the result get 0.
     pub(super) channels: usize,
+    /// True if the padding of the image's pixels is added, too, to channels that the image lacks.
+    /// It must be zeros.
+    pub(super) widened: bool,
 }
 
 impl Addend {
@@ -79,6 +85,12 @@ pub(super) struct Part {
 }
 
 impl Dense {
+    /// Returns the number of rows in a vector of the kernels that run the layer.
+    pub(super) fn lanes(&self, kernels: &Kernels) -> usize {
+        let whole = self.whole.as_ref();
+        whole.map_or(kernels.lanes, |whole| whole.kernels.lanes)
+    }
+
     /// # Panics
     /// If the sizes of weights, biases and scales do not fit together.
     pub(super) fn check(&self) {

@@ -9,6 +9,7 @@
 //! | `work`     | the data that steps move, and their shapes in words                      |
 //! | `dense`    | weights, and products with them                                          |
 //! | `joins`    | concatenations without copies                                            |
+//! | `padding`  | rows without data, which are not computed                                |
 //! | `sums`     | sums of two values as part of convolutions                               |
 //! | `whole`    | models of 8-bit integers: scalings as part of layers, kernels for them   |
 //! | `bytes`    | whole numbers that stay bytes between steps                              |
@@ -34,6 +35,7 @@ pub(crate) mod images;
 mod joins;
 mod micro;
 mod moves;
+mod padding;
 #[cfg(feature = "lab")]
 mod peak;
 mod phases;
@@ -53,6 +55,8 @@ mod work;
 pub(crate) use bands::{BandLimits, LIMITS, MADE};
 pub(crate) use check::BufferRows;
 pub(crate) use dense::{Dense, Weights};
+#[cfg(test)]
+pub(crate) use micro::MOST_LANES;
 pub(crate) use micro::{WindowOp, decode};
 pub(crate) use moves::Moves;
 #[cfg(feature = "lab")]

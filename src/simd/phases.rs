@@ -49,7 +49,7 @@ pub(super) enum Split {
 pub(super) fn of_batch(steps: &[HostStep], kernels: &Kernels, threads: usize) -> Vec<Phase> {
     group(steps, &[], |some| match &some[0].action {
         Action::Affine(dense) => {
-            let (vectors, band) = (dense.biases.len() / kernels.lanes, kernels.tile_vectors);
+            let (vectors, band) = (dense.rows / kernels.lanes, kernels.tile_vectors);
             let large = dense.weights.bytes() >= LARGE && vectors / band >= threads;
             large.then(|| Split::Rows(bounds(vectors, band, threads, kernels.lanes)))
         }
@@ -111,14 +111,14 @@ impl SharedRecord<'_> {
                 (parts > 1).then_some(Split::Parts(parts))
             }
             (Action::Affine(dense), _) if dense.weights.bytes() >= LARGE / 8 => {
-                by_rows(dense.biases.len() / kernels.lanes, kernels.tile_vectors)
+                by_rows(dense.rows / kernels.lanes, kernels.tile_vectors)
             }
             (Action::Convolution(dense, _), pixels) if parts > 1 => {
                 let tiles = pixels.div_ceil(kernels.tile_records);
                 // If there are few micro-tiles of pixels, the split is by rows. Few micro-tiles
                 // cannot be divided evenly, and each thread would read all weights.
                 let rows = if tiles < PARTS * threads {
-                    by_rows(dense.biases.len() / kernels.lanes, 2)
+                    by_rows(dense.rows / kernels.lanes, 2)
                 } else {
                     None
                 };

@@ -441,7 +441,7 @@ impl TeamState {
         };
         for first in context.records.clone().step_by(apart) {
             let part = Part {
-                rows: context.rows.clone().unwrap_or(0..dense.biases.len()),
+                rows: context.rows.clone().unwrap_or(0..dense.rows),
                 records: apart,
                 x: self.record(step.from, context, first),
                 x_stride: self.stride(step.from, context),
@@ -467,7 +467,7 @@ impl TeamState {
         let (tile, (_, to)) = (self.kernels.tile_records, geometry.output);
         let tiles = context.share.of((to.h * to.w).div_ceil(tile));
         let pixels = tiles.start * tile..(to.h * to.w).min(tiles.end * tile);
-        let rows = context.rows.clone().unwrap_or(0..dense.biases.len());
+        let rows = context.rows.clone().unwrap_or(0..dense.rows);
         for n in context.records.clone() {
             let both = (
                 self.operands(step, context, n),
@@ -666,7 +666,7 @@ impl TeamState {
                 Action::Convolution(dense, geometry) => {
                     let (_, to) = geometry.output;
                     let pixels = lines.start * to.w..lines.end * to.w;
-                    let rows = 0..dense.biases.len();
+                    let rows = 0..dense.rows;
                     let both = (operands, second);
                     self.convolve(dense, geometry, rows, pixels, both, (scratch, lost));
                 }

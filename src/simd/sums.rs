@@ -104,6 +104,7 @@ fn joins(steps: &[HostStep], sum: usize, kernels: &Kernels) -> Vec<Joined> {
             place: kept,
             image,
             channels: image.pixel,
+            widened: false,
         };
         let padded = padded(steps, sum, kept, geometry.output, kernels);
         let padded = padded.map(|(pad, addend)| (Some(pad), addend));
@@ -185,6 +186,7 @@ fn padded(
         place,
         image: from,
         channels: pixel,
+        widened: true,
     };
     (filled && zeros && vectors).then_some((pad, addend))
 }

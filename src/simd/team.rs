@@ -8,6 +8,7 @@ use super::images;
 use super::joins;
 use super::micro::Kernels;
 use super::moves::gcd;
+use super::padding;
 use super::phases::{self, Phase, SharedRecord};
 use super::product;
 use super::run::{Clock, Course, Home, TeamState};
@@ -90,6 +91,7 @@ impl Team {
         // A convolution with a sum may then write to its place in a concatenation. A sum cannot.
         let numbers = sums::join(&mut steps, &kernels, fits);
         joins::write_in_place(&mut steps, sizes.rows, fits);
+        padding::leave_out(&mut steps, &kernels);
         // Bands are made of neighbours, so steps that do nothing are left out.
         let (numbers, steps): (Vec<usize>, Vec<HostStep>) = (numbers.into_iter().zip(steps))
             .filter(|(_, step)| !step.action.is_nothing())

@@ -176,7 +176,8 @@ unsafe fn all_rows<V: Vector, E: Stored, const M: usize, const N: usize>(
             row += 2 * V::LANES;
         }
         while row < sub.rows.end {
-            band::<V, E, M, 1>(sub, row, block, bounds);
+            // With fewer sums, those of a single vector would wait for each other.
+            band::<V, E, 8, 1>(sub, row, block, bounds);
             row += V::LANES;
         }
     }

@@ -114,6 +114,19 @@ impl<E> Affine<'_, E> {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The most lanes of the kernels for teams that this thread makes.
+    pub(crate) static MOST_LANES: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
+}
+
+fn most_lanes() -> usize {
+    #[cfg(test)]
+    return MOST_LANES.get();
+    #[cfg(not(test))]
+    usize::MAX
+}
+
 #[derive(Clone, Copy)]
 pub(super) struct Kernels {
     pub(crate) name: &'static str,
@@ -307,9 +320,8 @@ impl Kernels {
     /// Returns the fastest kernels for this CPU and panels of `panel` rows. Detected at run time,
     /// so that the binary runs on every CPU of its architecture.
     pub(super) fn detect(panel: usize) -> Kernels {
-        Kernels::all()
-            .find(|k| panel % k.lanes == 0)
-            .unwrap_or(PORTABLE)
+        let taken = |k: &Kernels| panel % k.lanes == 0 && k.lanes <= most_lanes();
+        Kernels::all().find(taken).unwrap_or(PORTABLE)
     }
 
     /// Returns all kernels that this CPU can run, fastest first.
