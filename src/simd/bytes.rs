@@ -3,7 +3,7 @@
 //! A hidden buffer holds bytes if one step writes it, and this step and all that read it can. The
 //! value with index i is then the byte with index i of the buffer, so images and rows have the same
 //! places as with floats. A byte is the value less a number of the buffer ([`Bytes`]). Padding has
-//! the byte of 0.
+//! any bytes.
 //!
 //! Bytes have no NaN. A layer that reads floats and writes bytes marks the record if a window has a
 //! value that is NaN or infinite. The arg-max at the end makes the scores of such records NaN. Only

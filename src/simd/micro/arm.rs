@@ -2,6 +2,7 @@
 //! armv7 CPU has NEON, and Rust's intrinsics for it are not stable. The kernels are in `neon.c`,
 //! the only code of the program that is compiled for NEON.
 
+use super::bytes::{ByteKernels, ByteSum, Bytes, ChannelWindows, TapOrder};
 use super::image::{self, Line, Scaling, SumPart, WholeSum};
 use super::kernel::Subproblem;
 use super::whole::{self, Packed, PackedRuns, Tiles, WholeKernels, WholePlace, WholeWindows};
@@ -369,24 +370,142 @@ impl From<&WholeSum> for CSum {
     }
 }
 
+/// Returns the `WholeKernels` of one of the two objects that are compiled from `whole.c`. The names
+/// of its functions begin with `mortonnet_$prefix`.
+macro_rules! whole_kernels {
+    ($prefix:literal, $name:literal, $tiles:ident) => {{
+        // SAFETY: as the functions of `ByteKernels`.
+        unsafe extern "C" {
+            #[link_name = concat!("mortonnet_", $prefix, "_channels")]
+            fn channels(windows: &CChannels);
+            #[link_name = concat!("mortonnet_", $prefix, "_sum_of_bytes")]
+            fn sum_of_bytes(sum: &CByteSum);
+        }
+        WholeKernels {
+            name: $name,
+            lanes: 4,
+            group: 4,
+            signed: true,
+            // Without −128 among the weights, the sum of two products of bytes has 16 bits.
+            weights: [-127, 127],
+            affine: whole::affine::<$tiles, 2, 1, 2, 2, 1, 2>,
+            bytes: Some(ByteKernels {
+                block: 8,
+                order: TapOrder::ByTap,
+                // SAFETY: the caller's promise is passed on.
+                channels: |windows| unsafe { channels(&windows.into()) },
+                // SAFETY: the caller's promise is passed on.
+                sum: |sum| unsafe { sum_of_bytes(&sum.into()) },
+            }),
+        }
+    }};
+}
+
 /// Returns the kernels for whole numbers that this CPU can run, fastest first.
 pub(super) fn whole() -> [Option<WholeKernels>; 2] {
     let has = hardware();
-    let kernels = |name, affine| WholeKernels {
-        name,
-        lanes: 4,
-        group: 4,
-        signed: true,
-        // Without −128 among the weights, the sum of two products of bytes has 16 bits.
-        weights: [-127, 127],
-        affine,
-        bytes: None,
-    };
     [
         (has & (NEON | VFPV4) == NEON | VFPV4)
-            .then(|| kernels("neon-vfpv4", whole::affine::<Fused, 2, 1, 2, 2, 1, 2>)),
-        (has & NEON != 0).then(|| kernels("neon", whole::affine::<Plain, 2, 1, 2, 2, 1, 2>)),
+            .then(|| whole_kernels!("vfpv4", "neon-vfpv4", Fused)),
+        (has & NEON != 0).then(|| whole_kernels!("neon", "neon", Plain)),
     ]
+}
+
+/// Returns the bounds of results in bytes, as whole numbers.
+fn bounds_of(bytes: &Bytes) -> [f32; 2] {
+    [bytes.least, bytes.largest].map(|byte| f32::from(byte) + f32::from(bytes.low))
+}
+
+/// The Rust copy of `struct channels` in `whole.c`, with the same fields.
+#[repr(C)]
+struct CChannels {
+    x: *const u8,
+    x_pixel: usize,
+    x_line: usize,
+    width: usize,
+    height: usize,
+    stride: [usize; 2],
+    dilation: [usize; 2],
+    top: usize,
+    left: usize,
+    result: *mut u8,
+    pixel: usize,
+    line: usize,
+    columns: usize,
+    lines: [usize; 2],
+    inside: [usize; 2],
+    weights: *const u32,
+    start: *const i32,
+    factors: *const f32,
+    summands: *const f32,
+    bounds: [f32; 2],
+    low: i32,
+    zero: u32,
+}
+
+impl From<&ChannelWindows<'_>> for CChannels {
+    fn from(windows: &ChannelWindows<'_>) -> CChannels {
+        let (weights, window, inside) = (windows.weights, windows.window, windows.inside());
+        CChannels {
+            x: windows.x,
+            x_pixel: windows.x_pixel,
+            x_line: windows.x_line,
+            width: windows.width,
+            height: windows.height,
+            stride: window.stride.into(),
+            dilation: window.dilation.into(),
+            top: window.border.top,
+            left: window.border.left,
+            result: windows.result,
+            pixel: windows.pixel,
+            line: windows.line,
+            columns: windows.columns,
+            lines: [windows.lines.start, windows.lines.end],
+            inside: [inside.start, inside.end],
+            weights: weights.groups.as_ptr(),
+            start: weights.start.as_ptr(),
+            factors: weights.factors.as_ptr(),
+            summands: weights.summands.as_ptr(),
+            bounds: bounds_of(&weights.bytes),
+            low: weights.bytes.low.into(),
+            zero: weights.zero.into(),
+        }
+    }
+}
+
+/// The Rust copy of `struct byte_sum` in `whole.c`, with the same fields.
+#[repr(C)]
+struct CByteSum {
+    x: *const u8,
+    y: *const u8,
+    result: *mut f32,
+    count: usize,
+    factors: [i32; 2],
+    summand: i32,
+    shift: u32,
+    bytes: u32,
+    low: i32,
+    bytes_bounds: [i32; 2],
+    bounds: [f32; 2],
+}
+
+impl From<&ByteSum> for CByteSum {
+    fn from(sum: &ByteSum) -> CByteSum {
+        let bytes = |number: fn(&Bytes) -> i16| sum.bytes.as_ref().map_or(0, number).into();
+        CByteSum {
+            x: sum.x,
+            y: sum.y,
+            result: sum.result,
+            count: sum.count,
+            factors: sum.integers.multipliers,
+            summand: sum.integers.summand,
+            shift: sum.integers.shift,
+            bytes: sum.bytes.is_some().into(),
+            low: bytes(|b| b.low),
+            bytes_bounds: [bytes(|b| b.least), bytes(|b| b.largest)],
+            bounds: [sum.bounds.least, sum.bounds.largest],
+        }
+    }
 }
 
 /// The Rust copy of `struct whole_tile` in `whole.c`, with the same fields.
@@ -405,6 +524,8 @@ struct CWholeTile {
     summands: *const f32,
     bounds: [f32; 2],
     rounds: u32,
+    bytes: u32,
+    low: i32,
     result: *mut f32,
     result_stride: usize,
 }
@@ -431,9 +552,14 @@ impl CWholeTile {
             start: whole.weights.start.as_ptr().wrapping_add(row),
             factors: rescale.factors.as_ptr().wrapping_add(row),
             summands: rescale.summands.as_ptr().wrapping_add(row),
-            bounds: [rescale.bounds.least, rescale.bounds.largest],
-            rounds: u32::from(rescale.rounds),
-            result: place.result.wrapping_add(row),
+            bounds: match &whole.bytes {
+                Some(bytes) => bounds_of(bytes),
+                None => [rescale.bounds.least, rescale.bounds.largest],
+            },
+            rounds: rescale.rounds.into(),
+            bytes: whole.bytes.is_some().into(),
+            low: whole.bytes.map_or(0, |bytes| bytes.low.into()),
+            result: whole.result_at(place.result, row),
             result_stride: whole.result_stride,
         }
     }

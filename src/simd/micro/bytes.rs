@@ -1,6 +1,6 @@
 //! The micro-kernels for whole numbers that stay bytes between layers, written once for all
 //! instruction sets that have them: depthwise convolutions, sums of two values, and the storing of
-//! results.
+//! results. Those of 32-bit ARM are in `whole.c`.
 //!
 //! A byte holds a whole number, counted from one that suits the buffer and the instruction set:
 //! the smallest one of the buffer where bytes are from 0 to 255, and 128 more where they are
@@ -271,6 +271,21 @@ pub(crate) struct ChannelWindows<'a> {
     pub(crate) lines: Range<usize>,
 }
 
+impl ChannelWindows<'_> {
+    /// Returns the columns whose windows are inside the image's lines.
+    pub(super) fn inside(&self) -> Range<usize> {
+        let Window {
+            stride: (_, stride),
+            border,
+            dilation: (_, dilation),
+            ..
+        } = self.window;
+        let end = (border.left + self.width + stride).saturating_sub(2 * dilation + 1) / stride;
+        let end = end.min(self.columns);
+        border.left.div_ceil(stride).min(end)..end
+    }
+}
+
 /// The lines of the image that some windows cover: for each the address of its pixel 0, and the
 /// distance of pixels. Lines in the border are a vector of zeros again and again.
 #[derive(Clone, Copy)]
@@ -290,15 +305,12 @@ pub(super) unsafe fn channels<D: ByteDot, const BY_TAP: bool>(w: &ChannelWindows
     let block = 4 * D::LANES;
     let zeros = [w.weights.zero; WIDEST];
     let Window {
-        stride: (stride_y, stride_x),
+        stride: (stride_y, _),
         border,
-        dilation: (dilation_y, dilation_x),
+        dilation: (dilation_y, _),
         ..
     } = w.window;
-    // The columns whose windows are inside the line.
-    let end = (border.left + w.width + stride_x).saturating_sub(2 * dilation_x + 1) / stride_x;
-    let end = end.min(w.columns);
-    let inside = border.left.div_ceil(stride_x).min(end)..end;
+    let inside = w.inside();
     let mut y = w.lines.start;
     while y < w.lines.end {
         let two = (stride_y, dilation_y) == (1, 1) && y + 1 < w.lines.end;

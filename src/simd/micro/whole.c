@@ -1,6 +1,6 @@
-// The micro-kernels for whole numbers on 32-bit ARM: products of bytes, scaling, and sums of two
-// values. `arm.rs` calls them, and `neon.c` says how they are compiled. They compute the same as
-// `whole.rs` and `image.rs`, under the same safety conditions.
+// The micro-kernels for whole numbers on 32-bit ARM: products of bytes, depthwise convolutions,
+// scaling, and sums of two values. `arm.rs` calls them, and `neon.c` says how they are compiled.
+// They compute the same as `whole.rs`, `bytes.rs` and `image.rs`, under the same safety conditions.
 
 #include "neon.h"
 
@@ -17,9 +17,10 @@ struct whole_tile {
     const int32_t *start;
     const float *factors, *summands;
     float least, largest;
-    uint32_t rounds;
-    float *result;
-    size_t result_stride;
+    uint32_t rounds, bytes; // true if results are rounded, and if they are bytes
+    int32_t low; // the number whose byte is 0
+    void *result;
+    size_t result_stride; // in values
 };
 
 // Loads four bytes into both halves of a vector. In assembly, because compilers that do not know the
@@ -30,6 +31,17 @@ INLINE int8x8_t load_group(const uint8_t *from) {
     return group;
 }
 
+// Stores the first four bytes of a vector.
+INLINE void store_four(uint8_t *to, int8x8_t bytes) {
+    __asm__("vst1.32 {%P1[0]}, [%2]" : "=m"(*(uint8_t(*)[4])to) : "w"(bytes), "r"(to));
+}
+
+// Rounds numbers of at most 22 bits to the nearest whole numbers, of two to the even one. Returns
+// their lowest 16 bits.
+INLINE int16x4_t rounded(float32x4_t numbers) {
+    return vmovn_s32(vreinterpretq_s32_f32(vaddq_f32(numbers, vdupq_n_f32(12582912.0f))));
+}
+
 // Adds two products, or one, for each 16 bits. Then adds those of neighbours to the sums.
 INLINE void add_products(int32x4_t *sum, int8x8_t x, int8x8_t w, const int8x8_t *second_x, const int8x8_t *second_w) {
     int16x8_t products = vmull_s8(x, w);
@@ -38,49 +50,124 @@ INLINE void add_products(int32x4_t *sum, int8x8_t x, int8x8_t w, const int8x8_t 
     *sum = vpadalq_s16(*sum, products);
 }
 
-// Adds `pairs` pairs of groups, at least one, to the sums of two windows by two vectors of rows, as
-// `whole_tile` does. In assembly, because compilers do not keep everything in registers. q0 to q7
-// are the sums, q8 to q11 the weights, and d24 to d27 the values. The products alternate between
+// The operands of assembly for tiles of two windows by two vectors of rows: the sums, and the
+// addresses of values and weights.
+#define TWO_BY_TWO(...)                                                                                               \
+    [x0] "+r"(x[0]), [x1] "+r"(x[1]), [first] "+r"(*weights), [second] "+r"(second)__VA_ARGS__, [a] "+w"(sums[0][0][0]),      \
+        [b] "+w"(sums[0][0][1]), [c] "+w"(sums[0][1][0]), [d] "+w"(sums[0][1][1]), [e] "+w"(sums[1][0][0]),            \
+        [f] "+w"(sums[1][0][1]), [g] "+w"(sums[1][1][0]), [h] "+w"(sums[1][1][1])
+
+// Adds `groups` groups to the sums of two windows by two vectors of rows, as `whole_tile` does. In
+// assembly, because compilers do not keep everything in registers. The sums stay in registers from
+// run to run. q8 to q11 are the weights, and d24 to d27 the values. The products alternate between
 // q14 and q15, so that one waits while the other is used.
-INLINE void two_by_two(int32x4_t *sums, const uint8_t **x, const int8_t **weights, size_t apart, size_t pairs) {
+INLINE void two_by_two(int32x4_t sums[WINDOWS][VECTORS][2], const uint8_t **x, const int8_t **weights, size_t apart,
+                       size_t groups) {
     const int8_t *second = *weights + apart;
-    __asm__ volatile("vldmia %[sums], {d0-d15}\n"
-                     "1:\n"
-                     "vld1.8 {d16-d19}, [%[first]]!\n"
-                     "vld2.32 {d24[],d25[]}, [%[x0]]!\n"
-                     "vmull.s8 q14, d16, d24\n"
-                     "vmull.s8 q15, d17, d24\n"
-                     "vld1.8 {d20-d23}, [%[second]]!\n"
-                     "vmlal.s8 q14, d18, d25\n"
-                     "vmlal.s8 q15, d19, d25\n"
-                     "vld2.32 {d26[],d27[]}, [%[x1]]!\n"
-                     "subs %[pairs], %[pairs], #1\n"
-                     "vpadal.s16 q0, q14\n"
-                     "vpadal.s16 q1, q15\n"
-                     "vmull.s8 q14, d20, d24\n"
-                     "vmull.s8 q15, d21, d24\n"
-                     "vmlal.s8 q14, d22, d25\n"
-                     "vmlal.s8 q15, d23, d25\n"
-                     "vpadal.s16 q2, q14\n"
-                     "vpadal.s16 q3, q15\n"
-                     "vmull.s8 q14, d16, d26\n"
-                     "vmull.s8 q15, d17, d26\n"
-                     "vmlal.s8 q14, d18, d27\n"
-                     "vmlal.s8 q15, d19, d27\n"
-                     "vpadal.s16 q4, q14\n"
-                     "vpadal.s16 q5, q15\n"
-                     "vmull.s8 q14, d20, d26\n"
-                     "vmull.s8 q15, d21, d26\n"
-                     "vmlal.s8 q14, d22, d27\n"
-                     "vmlal.s8 q15, d23, d27\n"
-                     "vpadal.s16 q6, q14\n"
-                     "vpadal.s16 q7, q15\n"
-                     "bne 1b\n"
-                     "vstmia %[sums], {d0-d15}\n"
-                     : [x0] "+r"(x[0]), [x1] "+r"(x[1]), [first] "+r"(*weights), [second] "+r"(second), [pairs] "+r"(pairs)
-                     : [sums] "r"(sums)
-                     : "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q9", "q10", "q11", "q12", "q13", "q14", "q15",
-                       "cc", "memory");
+    size_t pairs = groups / 2;
+    if (pairs) {
+        __asm__ volatile("1:\n"
+                         "vld1.8 {d16-d19}, [%[first]]!\n"
+                         "vld2.32 {d24[],d25[]}, [%[x0]]!\n"
+                         "vmull.s8 q14, d16, d24\n"
+                         "vmull.s8 q15, d17, d24\n"
+                         "vld1.8 {d20-d23}, [%[second]]!\n"
+                         "vmlal.s8 q14, d18, d25\n"
+                         "vmlal.s8 q15, d19, d25\n"
+                         "vld2.32 {d26[],d27[]}, [%[x1]]!\n"
+                         "subs %[pairs], %[pairs], #1\n"
+                         "vpadal.s16 %q[a], q14\n"
+                         "vpadal.s16 %q[b], q15\n"
+                         "vmull.s8 q14, d20, d24\n"
+                         "vmull.s8 q15, d21, d24\n"
+                         "vmlal.s8 q14, d22, d25\n"
+                         "vmlal.s8 q15, d23, d25\n"
+                         "vpadal.s16 %q[c], q14\n"
+                         "vpadal.s16 %q[d], q15\n"
+                         "vmull.s8 q14, d16, d26\n"
+                         "vmull.s8 q15, d17, d26\n"
+                         "vmlal.s8 q14, d18, d27\n"
+                         "vmlal.s8 q15, d19, d27\n"
+                         "vpadal.s16 %q[e], q14\n"
+                         "vpadal.s16 %q[f], q15\n"
+                         "vmull.s8 q14, d20, d26\n"
+                         "vmull.s8 q15, d21, d26\n"
+                         "vmlal.s8 q14, d22, d27\n"
+                         "vmlal.s8 q15, d23, d27\n"
+                         "vpadal.s16 %q[g], q14\n"
+                         "vpadal.s16 %q[h], q15\n"
+                         "bne 1b\n"
+                         : TWO_BY_TWO(, [pairs] "+r"(pairs))
+                         :
+                         : "q8", "q9", "q10", "q11", "q12", "q13", "q14", "q15", "cc", "memory");
+    }
+    if (groups % 2) {
+        __asm__ volatile("vld1.8 {d16-d17}, [%[first]]!\n"
+                         "vld1.32 {d24[]}, [%[x0]]\n"
+                         "vmull.s8 q14, d16, d24\n"
+                         "vmull.s8 q15, d17, d24\n"
+                         "vld1.8 {d20-d21}, [%[second]]\n"
+                         "vld1.32 {d26[]}, [%[x1]]\n"
+                         "vpadal.s16 %q[a], q14\n"
+                         "vpadal.s16 %q[b], q15\n"
+                         "vmull.s8 q14, d20, d24\n"
+                         "vmull.s8 q15, d21, d24\n"
+                         "vmull.s8 q9, d16, d26\n"
+                         "vmull.s8 q11, d17, d26\n"
+                         "vpadal.s16 %q[c], q14\n"
+                         "vpadal.s16 %q[d], q15\n"
+                         "vmull.s8 q14, d20, d26\n"
+                         "vmull.s8 q15, d21, d26\n"
+                         "vpadal.s16 %q[e], q9\n"
+                         "vpadal.s16 %q[f], q11\n"
+                         "vpadal.s16 %q[g], q14\n"
+                         "vpadal.s16 %q[h], q15\n"
+                         : TWO_BY_TWO()
+                         :
+                         : "q8", "q9", "q10", "q11", "q12", "q13", "q14", "q15", "memory");
+    }
+}
+
+// What becomes of the sums of a tile.
+enum results { FLOATS, ROUNDED_FLOATS, BYTES };
+
+// Scales and stores the sums of M windows by N vectors of rows.
+INLINE void finish(const struct whole_tile *t, int32x4_t sums[WINDOWS][VECTORS][2], const int M, const int N,
+                   const enum results results) {
+    const float32x4_t least = vdupq_n_f32(t->least), largest = vdupq_n_f32(t->largest);
+    int16x4_t numbers[WINDOWS][2];
+    UNROLL
+    for (int i = 0; i < N; i++) {
+        const int32x4_t start = vld1q_s32(t->start + i * LANES);
+        const float32x4_t factor = vld1q_f32(t->factors + i * LANES), summand = vld1q_f32(t->summands + i * LANES);
+        UNROLL
+        for (int m = 0; m < M; m++) {
+            const int32x4_t a = sums[m][i][0], b = sums[m][i][1];
+            const int32x2_t low = vpadd_s32(vget_low_s32(a), vget_high_s32(a));
+            const int32x2_t high = vpadd_s32(vget_low_s32(b), vget_high_s32(b));
+            const int32x4_t sum = vaddq_s32(vcombine_s32(low, high), start);
+            float32x4_t value = multiply_add(summand, vcvtq_f32_s32(sum), factor);
+            if (results == ROUNDED_FLOATS)
+                value = nearest(value);
+            value = vminq_f32(largest, vmaxq_f32(least, value));
+            if (results == BYTES)
+                numbers[m][i] = rounded(value);
+            else
+                vst1q_f32((float *)t->result + m * t->result_stride + i * LANES, value);
+        }
+    }
+    if (results != BYTES)
+        return;
+    const int16x8_t zero = vdupq_n_s16((int16_t)t->low);
+    UNROLL
+    for (int m = 0; m < M; m++) {
+        uint8_t *to = (uint8_t *)t->result + m * t->result_stride;
+        const int8x8_t bytes = vmovn_s16(vsubq_s16(vcombine_s16(numbers[m][0], numbers[m][N - 1]), zero));
+        if (N == 1)
+            store_four(to, bytes);
+        else
+            vst1_s8((int8_t *)to, bytes);
+    }
 }
 
 // Computes a tile of M windows by N vectors of rows. A row has two sums next to each other, so a
@@ -90,12 +177,9 @@ INLINE void whole_tile(const struct whole_tile *t, const int M, const int N) {
     int32x4_t sums[WINDOWS][VECTORS][2];
     UNROLL
     for (int i = 0; i < N; i++) {
-        const int32x4x2_t start = vzipq_s32(vld1q_s32(t->start + i * LANES), vdupq_n_s32(0));
         UNROLL
-        for (int m = 0; m < M; m++) {
-            sums[m][i][0] = start.val[0];
-            sums[m][i][1] = start.val[1];
-        }
+        for (int m = 0; m < M; m++)
+            sums[m][i][0] = sums[m][i][1] = vdupq_n_s32(0);
     }
     const int8_t *weights = t->weights;
     for (size_t line = 0; line < t->lines; line++) {
@@ -105,11 +189,11 @@ INLINE void whole_tile(const struct whole_tile *t, const int M, const int N) {
             UNROLL
             for (int m = 0; m < M; m++)
                 x[m] = t->x[m] + first;
-            size_t left = t->length;
-            if (M == 2 && N == 2 && left >= 2) {
-                two_by_two(&sums[0][0][0], x, &weights, t->apart, left / 2);
-                left %= 2;
+            if (M == 2 && N == 2) {
+                two_by_two(sums, x, &weights, t->apart, t->length);
+                continue;
             }
+            size_t left = t->length;
             for (; left >= 2; left -= 2, weights += 8 * LANES) {
                 int8x16_t w[VECTORS][2];
                 UNROLL
@@ -144,21 +228,12 @@ INLINE void whole_tile(const struct whole_tile *t, const int M, const int N) {
             }
         }
     }
-    const float32x4_t least = vdupq_n_f32(t->least), largest = vdupq_n_f32(t->largest);
-    UNROLL
-    for (int i = 0; i < N; i++) {
-        const float32x4_t factor = vld1q_f32(t->factors + i * LANES), summand = vld1q_f32(t->summands + i * LANES);
-        UNROLL
-        for (int m = 0; m < M; m++) {
-            const int32x4_t a = sums[m][i][0], b = sums[m][i][1];
-            const int32x2_t low = vpadd_s32(vget_low_s32(a), vget_high_s32(a));
-            const int32x2_t high = vpadd_s32(vget_low_s32(b), vget_high_s32(b));
-            float32x4_t value = multiply_add(summand, vcvtq_f32_s32(vcombine_s32(low, high)), factor);
-            if (t->rounds)
-                value = nearest(value);
-            vst1q_f32(t->result + m * t->result_stride + i * LANES, vminq_f32(largest, vmaxq_f32(least, value)));
-        }
-    }
+    if (t->bytes)
+        finish(t, sums, M, N, BYTES);
+    else if (t->rounds)
+        finish(t, sums, M, N, ROUNDED_FLOATS);
+    else
+        finish(t, sums, M, N, FLOATS);
 }
 
 #define TILE(M, N)                                                                                                     \
@@ -179,8 +254,7 @@ uint32_t NAME(pack)(const float *from, uint8_t *to, size_t count, float shift) {
         const float32x4_t sum = vaddq_f32(vld1q_f32(from + k), vdupq_n_f32(shift));
         const int32x4_t numbers = vsubq_s32(vreinterpretq_s32_f32(sum), vreinterpretq_s32_f32(vdupq_n_f32(one)));
         const int16x4_t pairs = vmovn_s32(numbers);
-        const int8x8_t bytes = vmovn_s16(vcombine_s16(pairs, pairs));
-        __asm__("vst1.32 {%P1[0]}, [%2]" : "=m"(*(uint8_t(*)[4])(to + k)) : "w"(bytes), "r"(to + k));
+        store_four(to + k, vmovn_s16(vcombine_s16(pairs, pairs)));
         all = vorrq_u32(all, vreinterpretq_u32_s32(vaddq_s32(numbers, vdupq_n_s32(128))));
     }
     uint32x2_t both = vorr_u32(vget_low_u32(all), vget_high_u32(all));
@@ -260,5 +334,186 @@ void NAME(sum)(const struct sum *s) {
         const float32x4_t all = vaddq_f32(part(s->upper, x, y), nearest(part(s->lower, x, y)));
         const float32x4_t value = multiply_add(vdupq_n_f32(s->summand), all, vdupq_n_f32(s->factor));
         vst1q_f32(s->result + i, visible(vminq_f32(largest, vmaxq_f32(least, nearest(value))), value));
+    }
+}
+
+// The number of channels of a pixel that `channels` computes at a time.
+#define CHANNELS 8
+
+// `CChannels` of arm.rs.
+struct channels {
+    const uint8_t *x; // pixel (0, 0) of the image
+    size_t x_pixel, x_line, width, height;
+    size_t stride[2], dilation[2], top, left; // of `Window`
+    uint8_t *result; // pixel (0, 0)
+    size_t pixel, line, columns, lines[2];
+    size_t inside[2]; // the columns whose windows are inside the lines of the image
+    const int8_t *weights; // for each block and line of the window: three vectors and one of zeros
+    const int32_t *start;
+    const float *factors, *summands;
+    float least, largest;
+    int32_t low;
+    uint32_t zero; // the byte of a 0 of the image
+};
+
+// Pixels in a line of the image, `apart` bytes from each other.
+struct pixels_of_line {
+    const uint8_t *first;
+    size_t apart;
+};
+
+// The numbers of a block of channels.
+struct block {
+    int8x8_t weights[9];
+    int32x4_t start[2];
+    float32x4_t factors[2], summands[2];
+};
+
+INLINE int8x8_t load_channels(const uint8_t *from) { return vld1_s8((const int8_t *)from); }
+
+// Computes a block of channels of a pixel of the result. `lines` are the lines of its window. A sum
+// of two products has 16 bits.
+INLINE void channels_of_pixel(const struct channels *c, const struct block *block, const struct pixels_of_line *lines,
+                              uint8_t *to) {
+    int8x8_t x[9];
+    UNROLL
+    for (int line = 0; line < 3; line++) {
+        const uint8_t *from = lines[line].first;
+        UNROLL
+        for (int i = 0; i < 3; i++, from += lines[line].apart)
+            x[3 * line + i] = load_channels(from);
+    }
+    int32x4_t sums[2] = {block->start[0], block->start[1]};
+    UNROLL
+    for (int i = 0; i < 9; i += 2) {
+        int16x8_t products = vmull_s8(x[i], block->weights[i]);
+        if (i < 8)
+            products = vmlal_s8(products, x[i + 1], block->weights[i + 1]);
+        sums[0] = vaddw_s16(sums[0], vget_low_s16(products));
+        sums[1] = vaddw_s16(sums[1], vget_high_s16(products));
+    }
+    const float32x4_t least = vdupq_n_f32(c->least), largest = vdupq_n_f32(c->largest);
+    int16x4_t numbers[2];
+    UNROLL
+    for (int i = 0; i < 2; i++) {
+        const float32x4_t value = multiply_add(block->summands[i], vcvtq_f32_s32(sums[i]), block->factors[i]);
+        numbers[i] = rounded(vminq_f32(largest, vmaxq_f32(least, value)));
+    }
+    const int16x8_t both = vsubq_s16(vcombine_s16(numbers[0], numbers[1]), vdupq_n_s16((int16_t)c->low));
+    vst1_s8((int8_t *)to, vmovn_s16(both));
+}
+
+// Computes the block of channels from channel `k` on in a line of the result.
+INLINE void channels_of_line(const struct channels *c, const struct block *block, size_t k, size_t y) {
+    const int8x8_t zeros = vdup_n_s8((int8_t)c->zero);
+    const size_t apart = c->dilation[1] * c->x_pixel;
+    uint8_t *to = c->result + y * c->line + k;
+    // Column 0 of each line of the image. Lines in the border are the same zeros again and again.
+    struct pixels_of_line lines[3];
+    UNROLL
+    for (int i = 0; i < 3; i++) {
+        const size_t at = y * c->stride[0] + i * c->dilation[0] - c->top;
+        lines[i] = (struct pixels_of_line){(const uint8_t *)&zeros, 0};
+        if (at < c->height)
+            lines[i] = (struct pixels_of_line){c->x + at * c->x_line + k, c->x_pixel};
+    }
+    for (size_t column = 0; column < c->columns;) {
+        const size_t left = column * c->stride[1] - c->left;
+        struct pixels_of_line window[3];
+        if (column < c->inside[0] || column >= c->inside[1]) {
+            // The pixels of the window are copied beside zeros.
+            int8x8_t copied[3][3];
+            UNROLL
+            for (int i = 0; i < 3; i++) {
+                for (int j = 0; j < 3; j++) {
+                    const size_t at = left + j * c->dilation[1];
+                    copied[i][j] = at < c->width ? load_channels(lines[i].first + at * lines[i].apart) : zeros;
+                }
+                window[i] = (struct pixels_of_line){(const uint8_t *)copied[i], CHANNELS};
+            }
+            channels_of_pixel(c, block, window, to);
+            column++, to += c->pixel;
+            continue;
+        }
+        UNROLL
+        for (int i = 0; i < 3; i++)
+            window[i] = (struct pixels_of_line){lines[i].first + left * lines[i].apart, lines[i].apart ? apart : 0};
+        for (; column < c->inside[1]; column++, to += c->pixel) {
+            channels_of_pixel(c, block, window, to);
+            UNROLL
+            for (int i = 0; i < 3; i++)
+                window[i].first += c->stride[1] * lines[i].apart;
+        }
+    }
+}
+
+// Computes some lines of a depthwise convolution with windows of 3 x 3.
+void NAME(channels)(const struct channels *of_caller) {
+    // A copy, because stores of bytes could change the original.
+    const struct channels c = *of_caller;
+    for (size_t k = 0; k < c.pixel; k += CHANNELS) {
+        struct block block;
+        UNROLL
+        for (int i = 0; i < 9; i++)
+            block.weights[i] = vld1_s8(c.weights + 12 * k + (4 * (i / 3) + i % 3) * CHANNELS);
+        UNROLL
+        for (int i = 0; i < 2; i++) {
+            const size_t at = k + i * LANES;
+            block.start[i] = vld1q_s32(c.start + at);
+            block.factors[i] = vld1q_f32(c.factors + at);
+            block.summands[i] = vld1q_f32(c.summands + at);
+        }
+        for (size_t y = c.lines[0]; y < c.lines[1]; y++)
+            channels_of_line(&c, &block, k, y);
+    }
+}
+
+// `CByteSum` of arm.rs.
+struct byte_sum {
+    const int8_t *x, *y;
+    void *result;
+    size_t count; // a multiple of four
+    int32_t factors[2], summand, shift; // of `SumIntegers`
+    uint32_t bytes; // true if the result is bytes
+    int32_t low, least_byte, largest_byte;
+    float least, largest;
+};
+
+// Computes four values of a sum.
+INLINE int32x4_t byte_sum(const struct byte_sum *s, int16x4_t x, int16x4_t y) {
+    int32x4_t sum = vmlaq_s32(vdupq_n_s32(s->summand), vmovl_s16(x), vdupq_n_s32(s->factors[0]));
+    sum = vmlaq_s32(sum, vmovl_s16(y), vdupq_n_s32(s->factors[1]));
+    return vshlq_s32(sum, vdupq_n_s32(-s->shift));
+}
+
+// Stores four values of a sum as floats.
+INLINE void store_numbers(const struct byte_sum *s, size_t at, int32x4_t numbers) {
+    const float32x4_t least = vdupq_n_f32(s->least), largest = vdupq_n_f32(s->largest);
+    vst1q_f32((float *)s->result + at, vminq_f32(largest, vmaxq_f32(least, vcvtq_f32_s32(numbers))));
+}
+
+// Computes a sum of two values of bytes.
+void NAME(sum_of_bytes)(const struct byte_sum *s) {
+    const int8x8_t least = vdup_n_s8((int8_t)s->least_byte), largest = vdup_n_s8((int8_t)s->largest_byte);
+    for (size_t at = 0; at < s->count; at += 2 * LANES) {
+        const int whole = at + 2 * LANES <= s->count;
+        const int8x8_t bytes_x = whole ? vld1_s8(s->x + at) : load_group((const uint8_t *)s->x + at);
+        const int8x8_t bytes_y = whole ? vld1_s8(s->y + at) : load_group((const uint8_t *)s->y + at);
+        const int16x8_t x = vmovl_s8(bytes_x), y = vmovl_s8(bytes_y);
+        const int32x4_t low = byte_sum(s, vget_low_s16(x), vget_low_s16(y));
+        const int32x4_t high = byte_sum(s, vget_high_s16(x), vget_high_s16(y));
+        if (!s->bytes) {
+            store_numbers(s, at, low);
+            if (whole)
+                store_numbers(s, at + LANES, high);
+            continue;
+        }
+        const int16x8_t both = vcombine_s16(vqmovn_s32(low), vqmovn_s32(high));
+        const int8x8_t bytes = vqmovn_s16(vqsubq_s16(both, vdupq_n_s16((int16_t)s->low)));
+        const int8x8_t clamped = vmin_s8(largest, vmax_s8(least, bytes));
+        if (whole)
+            vst1_s8((int8_t *)s->result + at, clamped);
+        else
+            store_four((uint8_t *)s->result + at, clamped);
     }
 }

@@ -77,7 +77,7 @@ pub(crate) struct WholeSubproblem<'a> {
 impl WholeSubproblem<'_> {
     /// Returns the address of the value with index `at` behind an address in the result.
     #[inline(always)]
-    fn result_at(&self, result: *mut f32, at: usize) -> *mut f32 {
+    pub(super) fn result_at(&self, result: *mut f32, at: usize) -> *mut f32 {
         match self.bytes {
             Some(_) => result.cast::<u8>().wrapping_add(at).cast(),
             None => result.wrapping_add(at),
