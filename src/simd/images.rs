@@ -270,14 +270,10 @@ unsafe fn lay(
     let ((_, width), (stride_y, stride_x), border) = (window.size, window.stride, window.border);
     let (dilation_y, dilation_x) = window.dilation;
     let (y, end) = (pixels.start / to.w, (pixels.end - 1) / to.w + 1);
-    let columns = if end - y == 1 {
-        pixels.start % to.w..(pixels.end - 1) % to.w + 1
-    } else {
-        0..to.w
-    };
+    let (first, last) = (pixels.start - y * to.w, pixels.end - (end - 1) * to.w);
+    let columns = if end - y == 1 { first..last } else { 0..to.w };
     let (lines, size) = (strip_lines(geometry, end - y), strip(geometry, end - y));
     let (length, apart) = (size / lines, lines / dilation_y);
-    let place = |line: usize| (line % dilation_y * apart + line / dilation_y) * length;
     let strip = |column: usize| strips.wrapping_add((column - columns.start) * size);
     let top = (y * stride_y).wrapping_sub(border.top);
     let in_lines = in_lines(geometry);
@@ -287,33 +283,50 @@ unsafe fn lay(
         let (before, behind) = (covered.start * from.c, (width - covered.end) * from.c);
         let at = (left + covered.start * dilation_x).wrapping_sub(border.left);
         let address = x.wrapping_add(image.first.wrapping_add(at.wrapping_mul(image.pixel)));
-        let strip = strip(column);
-        for n in 0..lines {
-            let (line, to) = (top.wrapping_add(n), strip.wrapping_add(place(n)));
+        let mut to = strip(column);
+        for n in (0..dilation_y).flat_map(|n| (n..lines).step_by(dilation_y)) {
+            let line = top.wrapping_add(n);
+            let address = address.wrapping_add(line.wrapping_mul(image.line));
             // SAFETY: `scratch` has counted the strips; what is covered is inside the image.
             unsafe {
                 if line >= from.h {
                     zero(to, length);
-                    continue;
-                }
-                zero(to, before);
-                let address = address.wrapping_add(line * image.line);
-                if in_lines {
-                    copy(address, to.add(before), length - before - behind);
+                } else if in_lines && before + behind == 0 {
+                    copy(address, to, length);
                 } else {
-                    for k in 0..covered.len() {
-                        let address = address.wrapping_add(k * dilation_x * image.pixel);
-                        copy(address, to.add(before + k * from.c), from.c);
+                    zero(to, before);
+                    if in_lines {
+                        copy(address, to.add(before), length - before - behind);
+                    } else {
+                        for k in 0..covered.len() {
+                            let address = address.wrapping_add(k * dilation_x * image.pixel);
+                            copy(address, to.add(before + k * from.c), from.c);
+                        }
                     }
+                    zero(to.add(length - behind), behind);
                 }
-                zero(to.add(length - behind), behind);
             }
+            to = to.wrapping_add(length);
         }
     }
-    for (i, pixel) in pixels.enumerate() {
-        let window = strip(pixel % to.w).wrapping_add(place((pixel / to.w - y) * stride_y));
-        // SAFETY: the table has an entry for each pixel.
-        unsafe { *table.add(i) = window };
+    // Divisions would take longer than the copies, so there are none in the loops.
+    let (mut entry, mut line, mut part) = (table, 0, 0);
+    for i in y..end {
+        let from = if i == y { first } else { 0 };
+        let behind = if i + 1 == end { last } else { to.w };
+        for column in from..behind {
+            // SAFETY: the table has an entry for each pixel.
+            unsafe {
+                *entry = strip(column).wrapping_add((part * apart + line) * length);
+                entry = entry.add(1);
+            }
+        }
+        // The next windows are `stride_y` image lines below. A part of the strip has every
+        // `dilation_y`-th line.
+        part += stride_y;
+        while part >= dilation_y {
+            (line, part) = (line + 1, part - dilation_y);
+        }
     }
 }
 

@@ -66,6 +66,8 @@ pub(super) use whole::{ROOM, Rescale, WholeKernels, WholeSubproblem, WholeWeight
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;
 use crate::planner::tiles::TileSize;
+#[cfg(test)]
+use std::cell::Cell;
 use vector::{Lanes4, Vector};
 use winograd::Transforms;
 
@@ -117,9 +119,10 @@ impl<E> Affine<'_, E> {
 #[cfg(test)]
 thread_local! {
     /// The most lanes of the kernels for teams that this thread makes.
-    pub(crate) static MOST_LANES: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
+    pub(crate) static MOST_LANES: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
+/// The most lanes that kernels may have. A test can choose shorter vectors than the CPU has.
 fn most_lanes() -> usize {
     #[cfg(test)]
     return MOST_LANES.get();

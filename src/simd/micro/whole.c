@@ -351,7 +351,7 @@ struct channels {
     const int8_t *weights; // for each block and line of the window: three vectors and one of zeros
     const int32_t *start;
     const float *factors, *summands;
-    float least, largest;
+    float bounds[2];
     int32_t low;
     uint32_t zero; // the byte of a 0 of the image
 };
@@ -365,8 +365,8 @@ struct pixels_of_line {
 // The numbers of a block of channels.
 struct block {
     int8x8_t weights[9];
-    int32x4_t start[2];
-    float32x4_t factors[2], summands[2];
+    const int32_t *start;
+    const float *factors, *summands, *bounds;
 };
 
 INLINE int8x8_t load_channels(const uint8_t *from) { return vld1_s8((const int8_t *)from); }
@@ -383,7 +383,9 @@ INLINE void channels_of_pixel(const struct channels *c, const struct block *bloc
         for (int i = 0; i < 3; i++, from += lines[line].apart)
             x[3 * line + i] = load_channels(from);
     }
-    int32x4_t sums[2] = {block->start[0], block->start[1]};
+    // Compilers would move these numbers out of the loop, and weights to the stack instead.
+    __asm__ volatile("" ::: "memory");
+    int32x4_t sums[2] = {vld1q_s32(block->start), vld1q_s32(block->start + LANES)};
     UNROLL
     for (int i = 0; i < 9; i += 2) {
         int16x8_t products = vmull_s8(x[i], block->weights[i]);
@@ -392,11 +394,13 @@ INLINE void channels_of_pixel(const struct channels *c, const struct block *bloc
         sums[0] = vaddw_s16(sums[0], vget_low_s16(products));
         sums[1] = vaddw_s16(sums[1], vget_high_s16(products));
     }
-    const float32x4_t least = vdupq_n_f32(c->least), largest = vdupq_n_f32(c->largest);
+    const float32x4_t least = vld1q_dup_f32(block->bounds), largest = vld1q_dup_f32(block->bounds + 1);
     int16x4_t numbers[2];
     UNROLL
     for (int i = 0; i < 2; i++) {
-        const float32x4_t value = multiply_add(block->summands[i], vcvtq_f32_s32(sums[i]), block->factors[i]);
+        const float32x4_t factor = vld1q_f32(block->factors + i * LANES);
+        const float32x4_t summand = vld1q_f32(block->summands + i * LANES);
+        const float32x4_t value = multiply_add(summand, vcvtq_f32_s32(sums[i]), factor);
         numbers[i] = rounded(vminq_f32(largest, vmaxq_f32(least, value)));
     }
     const int16x8_t both = vsubq_s16(vcombine_s16(numbers[0], numbers[1]), vdupq_n_s16((int16_t)c->low));
@@ -452,17 +456,10 @@ void NAME(channels)(const struct channels *of_caller) {
     // A copy, because stores of bytes could change the original.
     const struct channels c = *of_caller;
     for (size_t k = 0; k < c.pixel; k += CHANNELS) {
-        struct block block;
+        struct block block = {.start = c.start + k, .factors = c.factors + k, .summands = c.summands + k, .bounds = of_caller->bounds};
         UNROLL
         for (int i = 0; i < 9; i++)
             block.weights[i] = vld1_s8(c.weights + 12 * k + (4 * (i / 3) + i % 3) * CHANNELS);
-        UNROLL
-        for (int i = 0; i < 2; i++) {
-            const size_t at = k + i * LANES;
-            block.start[i] = vld1q_s32(c.start + at);
-            block.factors[i] = vld1q_f32(c.factors + at);
-            block.summands[i] = vld1q_f32(c.summands + at);
-        }
         for (size_t y = c.lines[0]; y < c.lines[1]; y++)
             channels_of_line(&c, &block, k, y);
     }
