@@ -694,6 +694,54 @@ fn rows_of_padding_hold_nothing_of_other_records() {
     }
 }
 
+/// An affine layer that reads an image multiplies its padding by 0. Nothing of an earlier record
+/// may be there, because 0 times NaN is NaN.
+#[test]
+fn padding_that_a_layer_reads_holds_nothing_of_earlier_records() {
+    for lanes in [16, 8, 4] {
+        MOST_LANES.set(lanes);
+        let mut b = EdgeGraph::new(Shape { c: 3, h: 3, w: 3 }, 5);
+        let image = b.layer(0, 20, 3, 1);
+        let flat = b
+            .push(Op::Reshape(Shape::vector(180)), &[image], &[])
+            .unwrap();
+        let hidden = b.affine(flat, 30).unwrap();
+        // This result gets the place of the image.
+        let large = b.affine(hidden, 300).unwrap();
+        b.affine(large, 7).unwrap();
+        let case = network(b, Kind::Values, InputOrder::Chw);
+        let mut engine = case.host(1);
+        let mut scores = |value: f32| -> Vec<f32> {
+            engine.record(0, 0).unwrap().fill(&[value; 27]);
+            engine.submit(0, 1).unwrap();
+            engine.collect(0).unwrap();
+            engine.answer(0, 0).scores.iter().collect()
+        };
+        let expected = scores(0.5);
+        assert!(expected.iter().all(|s| s.is_finite()), "{lanes} lanes");
+        assert!(scores(f32::INFINITY).iter().all(|s| s.is_nan()));
+        assert_eq!(scores(0.5), expected, "{lanes} lanes");
+    }
+    MOST_LANES.set(usize::MAX);
+}
+
+/// The rows of a layer may end in the middle of a panel, also where threads share them.
+#[test]
+fn rows_end_in_the_middle_of_a_panel() {
+    for (c, outputs) in [(3, 8), (24, 40), (5, 56), (16, 72)] {
+        let mut b = EdgeGraph::new(Shape { c, h: 9, w: 7 }, 5);
+        let value = b.layer(0, outputs, 3, 1);
+        b.layer(value, 24, 1, 1);
+        let what = format!("{c} to {outputs} channels");
+        network(b, Kind::Values, InputOrder::Chw).on_the_host(&what);
+    }
+    // Weights of more than 1 MiB are shared by rows, also with one thread.
+    let mut b = EdgeGraph::new(Shape::vector(400), 5);
+    let value = b.affine(0, 1000).unwrap();
+    b.affine(value, 24).unwrap();
+    network(b, Kind::Values, InputOrder::Chw).on_the_host("1000 rows");
+}
+
 /// The sum's operands are a transposed value, and the result of a second transposition that changes
 /// nothing.
 #[test]

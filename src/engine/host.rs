@@ -436,7 +436,8 @@ impl Reading<'_> {
             biases,
             scales,
             panel,
-            rows: of.size.0,
+            data: of.size.0,
+            rows,
             columns: self.step.problem.l,
             // Only the input's rows with data are summed. Padding rows may hold NaN if a record
             // overflowed.
@@ -475,7 +476,8 @@ impl Reading<'_> {
                     biases,
                     scales,
                     panel,
-                    rows: of.size.0,
+                    data: of.size.0,
+                    rows,
                     columns,
                     inputs,
                     activation,

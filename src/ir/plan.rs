@@ -151,7 +151,7 @@ pub(crate) struct Buffer {
     /// Maps each element of the buffer's value to its row in the matrix.
     pub(crate) map: RowMap,
     /// The number of rows of the matrix, padding rows included. Padding rows have arbitrary, but
-    /// finite contents.
+    /// finite contents where a step reads them.
     pub(crate) padded_rows: usize,
     /// The layout of the buffer's matrix, which has `padded_rows` rows and [`Plan::padded_batch`]
     /// columns.

@@ -177,7 +177,7 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
 
 /// Returns true if the rows that are computed are whole vectors of the layer's rows.
 fn rows_fit(dense: &Dense, kernels: &Kernels) -> bool {
-    dense.rows % dense.lanes(kernels) == 0 && dense.rows <= dense.biases.len()
+    dense.rows % kernels.lanes == 0 && dense.rows <= dense.biases.len()
 }
 
 /// # Panics

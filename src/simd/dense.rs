@@ -28,8 +28,10 @@ pub(crate) struct Dense {
     pub(crate) scales: Vec<f32>,
     /// The number of rows in a panel, a multiple of 4.
     pub(crate) panel: usize,
-    /// The number of rows that are computed. Rows behind them are padding, which nothing reads.
-    /// [`padding::leave_out`](super::padding::leave_out) rounds the number up to whole vectors.
+    /// The number of rows with data.
+    pub(crate) data: usize,
+    /// The number of rows that are computed: all, or those that
+    /// [`padding::leave_out`](super::padding::leave_out) leaves.
     pub(crate) rows: usize,
     /// The number of columns of the weights, including padding.
     pub(crate) columns: usize,
@@ -85,10 +87,10 @@ pub(super) struct Part {
 }
 
 impl Dense {
-    /// Returns the number of rows in a vector of the kernels that run the layer.
-    pub(super) fn lanes(&self, kernels: &Kernels) -> usize {
-        let whole = self.whole.as_ref();
-        whole.map_or(kernels.lanes, |whole| whole.kernels.lanes)
+    /// Leaves out vectors of rows without data. Vectors are those of the kernels for floats, which
+    /// also complete layers of whole numbers.
+    pub(super) fn reduce(&mut self, kernels: &Kernels) {
+        self.rows = self.data.next_multiple_of(kernels.lanes);
     }
 
     /// # Panics

@@ -309,7 +309,7 @@ unsafe fn lay(
             to = to.wrapping_add(length);
         }
     }
-    // Divisions would take longer than the copies, so there are none in the loops.
+    // A division for each window would take longer than the copies.
     let (mut entry, mut line, mut part) = (table, 0, 0);
     for i in y..end {
         let from = if i == y { first } else { 0 };

@@ -1,25 +1,39 @@
 //! Rows without data. A layer's weights are padded to whole panels of 16 rows, but an instruction
-//! set may have shorter vectors. Vectors of padding are not computed, and the results keep old
-//! values there. Only some sums read them: [`sums`](super::sums) adds zeros behind the channels of
-//! an image.
+//! set may have shorter vectors. Vectors of padding are not computed, and the result keeps old
+//! values there, which may be NaN. Two kinds of steps read padding, and layers before them compute
+//! all rows. An affine layer that reads an image multiplies it by weights of 0, so it must be
+//! finite. A sum may add the zeros behind the channels of an image ([`sums`](super::sums)).
 
 use super::micro::Kernels;
 use super::steps::{Action, HostStep, Place};
 
-/// Reduces the rows that layers compute to whole vectors with data. Layers whose padding is read
-/// keep all rows.
+/// Reduces the rows that layers compute to whole vectors with data, unless their padding is read.
 pub(super) fn leave_out(steps: &mut [HostStep], kernels: &Kernels) {
     let mut read: Vec<Place> = Vec::new();
     for step in steps.iter_mut().rev() {
         let is_read = read.contains(&step.to);
-        if let Action::Affine(dense) | Action::Convolution(dense, _) = &mut step.action {
-            let rows = dense.rows.next_multiple_of(dense.lanes(kernels));
-            if let Some(addend) = &dense.addend {
-                if is_read || addend.widened {
-                    read.push(addend.place);
+        match &mut step.action {
+            Action::Affine(dense) => {
+                // If the operand is the result of an affine layer, only its data are read.
+                read.push(step.from);
+                dense.reduce(kernels);
+            }
+            Action::Convolution(dense, _) => {
+                if let Some(addend) = &dense.addend {
+                    if is_read || addend.widened {
+                        read.push(addend.place);
+                    }
+                }
+                if !is_read {
+                    dense.reduce(kernels);
                 }
             }
-            dense.rows = if is_read { dense.biases.len() } else { rows };
+            // These set the padding of pixels to 0.
+            Action::Windows { bytes: None, .. } => {}
+            action if is_read => {
+                read.extend([Some(step.from), action.other()].into_iter().flatten())
+            }
+            _ => {}
         }
     }
 }

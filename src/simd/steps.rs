@@ -233,6 +233,7 @@ impl Action {
             biases: images::biases_of_tiles(size, &dense.biases).into(),
             scales: Vec::new(),
             panel,
+            data: size.elements() * rows,
             rows: size.elements() * rows,
             columns: channels,
             inputs: channels,

@@ -1742,6 +1742,7 @@ fn records_are_alike(sizes: [usize; 5], image: bool) {
                     biases: Cow::Owned(case.biases.clone()),
                     scales: Vec::new(),
                     panel: 16,
+                    data: case.biases.len(),
                     rows: case.biases.len(),
                     columns: case.columns,
                     inputs: case.inputs,

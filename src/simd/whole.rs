@@ -111,7 +111,7 @@ fn sum(step: &mut HostStep) {
         return;
     };
     let ((second, _), (output, to)) = (geometry.input, geometry.output);
-    // Padding becomes 0, and has to stay 0.
+    // Padding of zeros has to stay 0.
     let keeps_zero = |b: &Bounds| (b.least..=b.largest).contains(&0.0);
     let bounds = Bounds::of(finish.activation).filter(keeps_zero);
     let dense = output.line == to.w * output.pixel && output.first % LINE == 0;
@@ -199,7 +199,7 @@ fn scaling(layer: &Action, step: &Action) -> Option<(Rescale, usize)> {
     let written = Written::by(layer)?;
     let channels = written.channels.unwrap_or(moves.len());
     let bounds = Bounds::of(finish.activation)?;
-    // Padding becomes 0, and has to stay 0.
+    // Padding of zeros has to stay 0.
     let keeps_zero = (bounds.least..=bounds.largest).contains(&0.0);
     let fits = channels <= written.padded && moves.len() == channels * written.pixels;
     if written.activation != Activation::None || !keeps_zero || !fits {

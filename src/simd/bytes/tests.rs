@@ -474,6 +474,7 @@ impl Net {
             biases: self.numbers(channels).into(),
             scales: Vec::new(),
             panel: 16,
+            data: channels,
             rows: channels,
             columns: inputs,
             inputs,

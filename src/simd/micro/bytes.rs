@@ -5,10 +5,10 @@
 //! A byte holds a whole number, counted from one that suits the buffer and the instruction set:
 //! the smallest one of the buffer where bytes are from 0 to 255, and 128 more where they are
 //! from −128 to 127. A depthwise convolution treats as many bytes of a pixel at a time as four
-//! vectors of sums have lanes. Most instruction sets interleave the bytes of three neighbouring
-//! pixels, so that each 32 bits have the three values of a channel in a line of the window. One
-//! instruction then adds three products to each sum. ARM without dot products multiplies pixel
-//! by pixel ([`TapOrder::ByTap`]).
+//! vectors of sums have lanes, or two on 32-bit ARM. Most instruction sets interleave the bytes of
+//! three neighbouring pixels, so that each 32 bits have the three values of a channel in a line of
+//! the window. One instruction then adds three products to each sum. ARM without dot products
+//! multiplies pixel by pixel ([`TapOrder::ByTap`]).
 
 use super::vector::Vector;
 use super::whole::{Dot, Rescale};

@@ -31,7 +31,7 @@ pub(crate) mod decode;
 mod image;
 #[cfg_attr(target_arch = "arm", allow(dead_code))]
 mod vector;
-// Only x86-64 and 64-bit ARM have kernels for whole numbers in bytes.
+// 32-bit ARM has its kernels for bytes in C, and AVX2 has none.
 #[cfg_attr(
     not(any(all(target_arch = "x86_64", mortonnet_avx512), target_arch = "aarch64")),
     allow(dead_code)
