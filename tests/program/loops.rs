@@ -398,7 +398,7 @@ pub fn check_tiles_of_floats(program: &Path) {
         }
     }
     assert!(
-        tiles == 12 && mistakes.is_empty(),
+        tiles == 16 && mistakes.is_empty(),
         "{tiles} tiles:\n{}",
         mistakes.join("\n")
     );
