@@ -698,17 +698,40 @@ fn rows_of_padding_hold_nothing_of_other_records() {
 /// may be there, because 0 times NaN is NaN.
 #[test]
 fn padding_that_a_layer_reads_holds_nothing_of_earlier_records() {
-    for lanes in [16, 8, 4] {
+    // The image is the result of a convolution, of a sum that is part of one, or of steps between.
+    let ways: [fn(&mut EdgeGraph) -> usize; 4] = [
+        |b| b.layer(0, 20, 3, 1),
+        |b| {
+            let first = b.layer(0, 20, 1, 1);
+            let second = b.layer(0, 20, 3, 1);
+            b.sum([first, second], Activation::Relu)
+        },
+        |b| {
+            let first = b.layer(0, 20, 3, 1);
+            b.sum([first, first], Activation::Tanh)
+        },
+        |b| {
+            let first = b.layer(0, 20, 3, 1);
+            let second = b.layer(first, 20, 1, 1);
+            let op = Op::Combine(Arithmetic::Multiply);
+            b.push(op, &[first, second], &[]).unwrap()
+        },
+    ];
+    for (lanes, (i, way)) in [16, 8, 4]
+        .into_iter()
+        .flat_map(|lanes| ways.iter().enumerate().map(move |way| (lanes, way)))
+    {
         MOST_LANES.set(lanes);
         let mut b = EdgeGraph::new(Shape { c: 3, h: 3, w: 3 }, 5);
-        let image = b.layer(0, 20, 3, 1);
+        let image = way(&mut b);
         let flat = b
             .push(Op::Reshape(Shape::vector(180)), &[image], &[])
             .unwrap();
         let hidden = b.affine(flat, 30).unwrap();
         // This result gets the place of the image.
         let large = b.affine(hidden, 300).unwrap();
-        b.affine(large, 7).unwrap();
+        let hidden = b.affine(large, 600).unwrap();
+        b.affine(hidden, 7).unwrap();
         let case = network(b, Kind::Values, InputOrder::Chw);
         let mut engine = case.host(1);
         let mut scores = |value: f32| -> Vec<f32> {
@@ -717,10 +740,11 @@ fn padding_that_a_layer_reads_holds_nothing_of_earlier_records() {
             engine.collect(0).unwrap();
             engine.answer(0, 0).scores.iter().collect()
         };
+        let what = format!("{lanes} lanes, way {i}");
         let expected = scores(0.5);
-        assert!(expected.iter().all(|s| s.is_finite()), "{lanes} lanes");
-        assert!(scores(f32::INFINITY).iter().all(|s| s.is_nan()));
-        assert_eq!(scores(0.5), expected, "{lanes} lanes");
+        assert!(expected.iter().all(|s| s.is_finite()), "{what}");
+        assert!(scores(f32::INFINITY).iter().all(|s| s.is_nan()), "{what}");
+        assert_eq!(scores(0.5), expected, "{what}");
     }
     MOST_LANES.set(usize::MAX);
 }
