@@ -36,10 +36,18 @@ INLINE void store_four(uint8_t *to, int8x8_t bytes) {
     __asm__("vst1.32 {%P1[0]}, [%2]" : "=m"(*(uint8_t(*)[4])to) : "w"(bytes), "r"(to));
 }
 
+// 1.5 * 2^23: the lowest bits of this float plus a whole number are that number.
+#define ONE 12582912.0f
+
 // Rounds numbers of at most 22 bits to the nearest whole numbers, of two to the even one. Returns
 // their lowest 16 bits.
 INLINE int16x4_t rounded(float32x4_t numbers) {
-    return vmovn_s32(vreinterpretq_s32_f32(vaddq_f32(numbers, vdupq_n_f32(12582912.0f))));
+    return vmovn_s32(vreinterpretq_s32_f32(vaddq_f32(numbers, vdupq_n_f32(ONE))));
+}
+
+// Returns rounded numbers as bytes. `low` is the number whose byte is 0.
+INLINE int8x8_t bytes_of(int16x4_t first, int16x4_t second, int32_t low) {
+    return vmovn_s16(vsubq_s16(vcombine_s16(first, second), vdupq_n_s16((int16_t)low)));
 }
 
 // Adds two products, or one, for each 16 bits. Then adds those of neighbours to the sums.
@@ -52,10 +60,10 @@ INLINE void add_products(int32x4_t *sum, int8x8_t x, int8x8_t w, const int8x8_t 
 
 // The operands of assembly for tiles of two windows by two vectors of rows: the sums, and the
 // addresses of values and weights.
-#define TWO_BY_TWO(...)                                                                                               \
-    [x0] "+r"(x[0]), [x1] "+r"(x[1]), [first] "+r"(*weights), [second] "+r"(second)__VA_ARGS__, [a] "+w"(sums[0][0][0]),      \
-        [b] "+w"(sums[0][0][1]), [c] "+w"(sums[0][1][0]), [d] "+w"(sums[0][1][1]), [e] "+w"(sums[1][0][0]),            \
-        [f] "+w"(sums[1][0][1]), [g] "+w"(sums[1][1][0]), [h] "+w"(sums[1][1][1])
+#define TWO_BY_TWO(...)                                                                                                \
+    [x0] "+r"(x[0]), [x1] "+r"(x[1]), [first] "+r"(*weights), [second] "+r"(second)__VA_ARGS__,                        \
+        [a] "+w"(sums[0][0][0]), [b] "+w"(sums[0][0][1]), [c] "+w"(sums[0][1][0]), [d] "+w"(sums[0][1][1]),            \
+        [e] "+w"(sums[1][0][0]), [f] "+w"(sums[1][0][1]), [g] "+w"(sums[1][1][0]), [h] "+w"(sums[1][1][1])
 
 // Adds `groups` groups to the sums of two windows by two vectors of rows, as `whole_tile` does. In
 // assembly, because compilers do not keep everything in registers. The sums stay in registers from
@@ -158,11 +166,10 @@ INLINE void finish(const struct whole_tile *t, int32x4_t sums[WINDOWS][VECTORS][
     }
     if (results != BYTES)
         return;
-    const int16x8_t zero = vdupq_n_s16((int16_t)t->low);
     UNROLL
     for (int m = 0; m < M; m++) {
         uint8_t *to = (uint8_t *)t->result + m * t->result_stride;
-        const int8x8_t bytes = vmovn_s16(vsubq_s16(vcombine_s16(numbers[m][0], numbers[m][N - 1]), zero));
+        const int8x8_t bytes = bytes_of(numbers[m][0], numbers[m][N - 1], t->low);
         if (N == 1)
             store_four(to, bytes);
         else
@@ -245,14 +252,13 @@ TILE(2, 2)
 
 // Packs `count` floats plus `shift` into bytes, which are the lowest bits of the sums, and returns
 // all bits of the sums: those of a byte only, unless a float was NaN, infinite or out of range.
-// `shift` is 1.5 * 2^23 less the number that becomes 0.
+// `shift` is ONE less the number that becomes 0.
 uint32_t NAME(pack)(const float *from, uint8_t *to, size_t count, float shift) {
-    const float one = 12582912.0f;
     uint32x4_t all = vdupq_n_u32(0);
     size_t k = 0;
     for (; k + LANES <= count; k += LANES) {
         const float32x4_t sum = vaddq_f32(vld1q_f32(from + k), vdupq_n_f32(shift));
-        const int32x4_t numbers = vsubq_s32(vreinterpretq_s32_f32(sum), vreinterpretq_s32_f32(vdupq_n_f32(one)));
+        const int32x4_t numbers = vsubq_s32(vreinterpretq_s32_f32(sum), vreinterpretq_s32_f32(vdupq_n_f32(ONE)));
         const int16x4_t pairs = vmovn_s32(numbers);
         store_four(to + k, vmovn_s16(vcombine_s16(pairs, pairs)));
         all = vorrq_u32(all, vreinterpretq_u32_s32(vaddq_s32(numbers, vdupq_n_s32(128))));
@@ -260,7 +266,7 @@ uint32_t NAME(pack)(const float *from, uint8_t *to, size_t count, float shift) {
     uint32x2_t both = vorr_u32(vget_low_u32(all), vget_high_u32(all));
     uint32_t bits = vget_lane_u32(both, 0) | vget_lane_u32(both, 1);
     for (; k < count; k++) {
-        union { float value; int32_t bits; } sum = {from[k] + shift}, zero = {one};
+        union { float value; int32_t bits; } sum = {from[k] + shift}, zero = {ONE};
         const int32_t number = sum.bits - zero.bits;
         to[k] = (uint8_t)number;
         bits |= (uint32_t)number + 128;
@@ -403,8 +409,7 @@ INLINE void channels_of_pixel(const struct channels *c, const struct block *bloc
         const float32x4_t value = multiply_add(summand, vcvtq_f32_s32(sums[i]), factor);
         numbers[i] = rounded(vminq_f32(largest, vmaxq_f32(least, value)));
     }
-    const int16x8_t both = vsubq_s16(vcombine_s16(numbers[0], numbers[1]), vdupq_n_s16((int16_t)c->low));
-    vst1_s8((int8_t *)to, vmovn_s16(both));
+    vst1_s8((int8_t *)to, bytes_of(numbers[0], numbers[1], c->low));
 }
 
 // Computes the block of channels from channel `k` on in a line of the result.
