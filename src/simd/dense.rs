@@ -8,6 +8,7 @@ use super::micro::{
 };
 use super::steps::Place;
 use super::whole::WholeLayer;
+use super::windows::Pixels;
 use crate::error::Error;
 use crate::ir::half;
 use crate::ir::network::Activation;
@@ -62,12 +63,11 @@ pub(crate) struct Addend {
 }
 
 impl Addend {
-    /// Returns the values for the pixels from pixel `first` on. `values` is the address of the
-    /// image's buffer.
-    pub(super) fn values_from(&self, values: *const f32, first: usize) -> Added {
+    /// Returns the values for some pixels. `values` is the address of the image's buffer.
+    pub(super) fn values_of(&self, values: *const f32, pixels: Pixels) -> Added {
         Added {
-            values: values.wrapping_add(self.image.first + first * self.image.pixel),
-            stride: self.image.pixel,
+            values: values.wrapping_add(self.image.first + pixels.first * self.image.pixel),
+            stride: pixels.apart * self.image.pixel,
             rows: self.channels,
         }
     }

@@ -4,6 +4,7 @@
 //! |------------|--------------------------------------------------------------------------|
 //! | `micro`    | the micro-kernels, for each instruction set                              |
 //! | `images`   | steps on images, a record at a time                                      |
+//! | `windows`  | convolutions: their windows as records of a product                      |
 //! | `moves`    | steps that copy or scale rows                                            |
 //! | `peak`     | the rates of multiply-adds and of reading of cores, measured             |
 //! | `work`     | the data that steps move, and their shapes in words                      |
@@ -48,6 +49,7 @@ mod team;
 #[cfg(test)]
 mod tests;
 mod whole;
+mod windows;
 #[cfg(feature = "lab")]
 mod work;
 

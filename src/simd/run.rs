@@ -12,6 +12,7 @@ use super::phases::{Phase, Split};
 use super::product;
 use super::schedule::{Schedule, Tile, Work};
 use super::steps::{Action, Finish, HostStep, Place, SumBytes};
+use super::windows;
 use crate::ir::network::Activation;
 use crate::ir::plan::{NAN_CLASS, SLOTS};
 use crate::ir::view::Geometry;
@@ -504,26 +505,26 @@ impl TeamState {
             };
             let bytes = [whole.reads_bytes, whole.bytes.is_some()];
             // SAFETY: `check` has compared the sizes.
-            return unsafe { images::convolve_whole(geometry, bytes, pixels, operands, &product) };
+            return unsafe { windows::convolve_whole(geometry, bytes, pixels, operands, &product) };
         }
-        let product = |pixels: Range<usize>, windows: images::Windows, result| {
+        let product = |pixels: windows::Pixels, windows: windows::Windows, result| {
             let addend = dense.addend.as_ref();
             let part = Part {
                 rows: rows.clone(),
-                records: pixels.len(),
+                records: pixels.count,
                 x: windows.x,
                 x_stride: windows.x_stride,
                 runs: windows.runs,
                 result,
-                result_stride: output.pixel,
-                added: addend.map(|a| a.values_from(other, pixels.start)),
+                result_stride: pixels.apart * output.pixel,
+                added: addend.map(|a| a.values_of(other, pixels)),
             };
             // SAFETY: `check` has compared the sizes.
             unsafe { dense.product(&self.kernels, part, &[]) }
         };
         let tile = self.kernels.tile_records;
         // SAFETY: `check` has compared the sizes.
-        unsafe { images::convolve(geometry, tile, pixels, operands, scratch, &product) }
+        unsafe { windows::convolve(geometry, tile, pixels, operands, scratch, &product) }
     }
 
     /// SAFETY: as declared for `step`.

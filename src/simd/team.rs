@@ -16,6 +16,7 @@ use super::schedule::{MOST_PHASES, MOST_TILES, Schedule, Tile, Work};
 use super::steps::{Action, HostStep, Place};
 use super::sums;
 use super::whole;
+use super::windows;
 #[cfg(feature = "lab")]
 use super::work::TeamWork;
 use crate::error::Error;
@@ -563,8 +564,8 @@ fn within(
 fn room(steps: &[HostStep], kernels: &Kernels, arena: usize, bands: usize) -> Room {
     let windows = steps.iter().map(|s| match &s.action {
         Action::Convolution(_, geometry) => [
-            images::scratch(geometry, kernels.tile_records),
-            images::runs(geometry).length,
+            windows::scratch(geometry, kernels.tile_records),
+            windows::runs(geometry).length,
         ],
         Action::Tiles(dense, geometry, size) => {
             let rows = Action::rows_of_tile(dense, *size);

@@ -8,6 +8,7 @@ use super::micro::{Added, Affine, Bounds, Byte, Half, Kernels, Runs, Subproblem}
 use super::moves::Moves;
 use super::product;
 use super::steps::Finish;
+use super::windows;
 use super::*;
 use crate::ir::graph::Shape;
 use crate::ir::half;
@@ -23,7 +24,6 @@ use crate::ir::view::{Geometry, Image, Moved, RowMap};
 use crate::planner::tiles::{self, TileSize};
 use proptest::prelude::*;
 use std::borrow::Cow;
-use std::ops::Range;
 
 fn activations() -> impl Iterator<Item = Activation> {
     std::iter::once(Activation::None).chain(Activation::BEHIND_LAYERS)
@@ -50,11 +50,21 @@ struct Case {
     halves: Option<Vec<Half>>,
     /// The weights as bytes, with a quantization scale for each row, if they were rounded to bytes.
     bytes: Option<(Vec<Byte>, Vec<f32>)>,
-    /// The length of the runs into which each record's values are scattered in memory.
-    run: Option<usize>,
+    /// The length of the runs into which each record's values are scattered in memory, and how
+    /// these are found.
+    run: Option<(usize, Found)>,
     /// The values that are added to the sums, and the number of rows that have one. The values of
     /// two records are `result_stride` apart.
     added: Option<(Vec<f32>, usize)>,
+}
+
+/// How a kernel finds the runs of records: by the address of each, by the address of each record's
+/// first, or by the distance of two records.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Found {
+    Each,
+    First,
+    Distance,
 }
 
 impl Case {
@@ -151,10 +161,17 @@ impl Case {
         let stride = self.result_stride();
         let mut result = vec![f32::NAN; records * stride];
         // The runs are scattered in memory in another order, with NaN between them.
-        let length = self.run.unwrap_or(self.inputs);
+        let (length, by) = self.run.unwrap_or((self.inputs, Found::Each));
         let runs = self.inputs / length;
         let mut scattered = vec![f32::NAN; records * runs * (length + 1)];
-        let place = |n: usize, r: usize| (records * runs - 1 - (r + n * runs)) * (length + 1);
+        let place = |n: usize, r: usize| {
+            let at = match by {
+                Found::Each => records * runs - 1 - (r + n * runs),
+                Found::First => (records - 1 - n) * runs + r,
+                Found::Distance => n * runs + r,
+            };
+            at * (length + 1)
+        };
         for (n, r) in (0..records).flat_map(|n| (0..runs).map(move |r| (n, r))) {
             let values = &self.x[(first + n) * self.x_stride + r * length..][..length];
             scattered[place(n, r)..][..length].copy_from_slice(values);
@@ -179,14 +196,22 @@ impl Case {
                     activation,
                 };
                 layer.check();
+                let (x, x_stride) = match by {
+                    Found::Distance => (scattered.as_ptr(), runs * (length + 1)),
+                    _ => (self.x[first * self.x_stride..].as_ptr(), self.x_stride),
+                };
                 let sub = Subproblem {
                     layer: &layer,
                     rows,
                     records,
-                    x: self.x[first * self.x_stride..].as_ptr(),
-                    x_stride: self.x_stride,
-                    runs: self.run.map(|length| Runs {
-                        table: table.as_ptr(),
+                    x,
+                    x_stride,
+                    runs: self.run.map(|(length, by)| Runs {
+                        table: match by {
+                            Found::Distance => std::ptr::null(),
+                            Found::Each | Found::First => table.as_ptr(),
+                        },
+                        apart: if by == Found::Each { 0 } else { length + 1 },
                         length,
                     }),
                     result: result.as_mut_ptr(),
@@ -352,14 +377,18 @@ fn runs_give_what_one_piece_gives() {
                 for mut case in [case(), case().halved(), case().in_bytes()] {
                     let rows = 0..case.biases.len();
                     let whole = case.run(&kernels, Activation::Relu, rows.clone(), (0, records));
-                    case.run = Some(length);
-                    let found = case.run(&kernels, Activation::Relu, rows.clone(), (0, records));
-                    for n in 0..records {
-                        let record = n * case.result_stride();
-                        let what =
-                            format!("{} {outputs} {runs} of {length}, {records}", kernels.name);
-                        let rows = record..record + rows.end;
-                        assert_eq!(found[rows.clone()], whole[rows], "{what}");
+                    for by in [Found::Each, Found::First, Found::Distance] {
+                        case.run = Some((length, by));
+                        let found =
+                            case.run(&kernels, Activation::Relu, rows.clone(), (0, records));
+                        let what = format!(
+                            "{} {outputs} {runs} of {length} by {by:?}, {records}",
+                            kernels.name
+                        );
+                        for record in (0..records).map(|n| n * case.result_stride()) {
+                            let rows = record..record + rows.end;
+                            assert_eq!(found[rows.clone()], whole[rows], "{what}");
+                        }
                     }
                 }
             }
@@ -483,10 +512,13 @@ impl Windowed {
     /// Draws sizes from `random`. Returns `None` if the window does not fit the image. `outputs` 0
     /// means a depthwise step.
     fn new(random: &mut dyn FnMut(usize) -> usize, outputs: usize) -> Option<Windowed> {
+        // Some lines and columns are long enough for several micro-tiles and patches.
+        let most = |random: &mut dyn FnMut(usize) -> usize| [14, 14, 90][random(3)];
+        let (highest, widest) = (most(random), most(random));
         let from = Shape {
             c: [1, 2, 3, 5, 16, 19, 80][random(7)],
-            h: 1 + random(14),
-            w: 1 + random(14),
+            h: 1 + random(highest),
+            w: 1 + random(widest),
         };
         let size @ (rows, columns) = (1 + random(4), 1 + random(5));
         let mut border = || Border {
@@ -665,23 +697,23 @@ fn convolutions_agree_with_float64() {
         };
         layer.check();
         let mut result = vec![f32::NAN; to.h * to.w * output.pixel];
-        let zeros = vec![0.0f32; images::runs(geometry).length];
+        let zeros = vec![0.0f32; windows::runs(geometry).length];
         let tile = kernels.tile_records;
-        let room = images::scratch(geometry, tile);
+        let room = windows::scratch(geometry, tile);
         // The table of addresses in the scratch memory needs an alignment of 8 bytes.
         let mut scratch = vec![0u64; room / 2 + 9];
         let canary = 0xfedc_ba98_7654_3210;
         scratch[room.div_ceil(2)..].fill(canary);
-        let product = |pixels: Range<usize>, windows: images::Windows, result: *mut f32| {
+        let product = |pixels: windows::Pixels, windows: windows::Windows, result: *mut f32| {
             let sub = Subproblem {
                 layer: &layer,
                 rows: 0..output.pixel,
-                records: pixels.len(),
+                records: pixels.count,
                 x: windows.x,
                 x_stride: windows.x_stride,
                 runs: windows.runs,
                 result,
-                result_stride: output.pixel,
+                result_stride: pixels.apart * output.pixel,
                 added: None,
             };
             // SAFETY: the sizes are right by construction, and `Kernels::all` returns only kernels
@@ -691,13 +723,19 @@ fn convolutions_agree_with_float64() {
         let pixels = to.h * to.w;
         let cut = draw(pixels + 1);
         for part in [0..cut, cut..pixels] {
-            let operands = Operands::of(&case.image, &mut result);
+            let mut some = vec![f32::NAN; result.len()];
+            let operands = Operands::of(&case.image, &mut some);
             let scratch = Scratch {
                 zeros: zeros.as_ptr(),
                 room: scratch.as_mut_ptr().cast(),
             };
             // SAFETY: as above.
-            unsafe { images::convolve(geometry, tile, part, operands, scratch, &product) };
+            unsafe { windows::convolve(geometry, tile, part.clone(), operands, scratch, &product) };
+            let values = part.start * output.pixel..part.end * output.pixel;
+            result[values.clone()].copy_from_slice(&some[values.clone()]);
+            // Other threads write the other pixels.
+            some[values].fill(f32::NAN);
+            assert!(some.iter().all(|v| v.is_nan()), "{geometry:?}: {part:?}");
         }
         assert!(
             scratch[room.div_ceil(2)..].iter().all(|&v| v == canary),

@@ -69,8 +69,12 @@ static ZEROS: [f32; 16] = [0.0; 16];
 /// Records in pieces: the values of a record are runs of equal length at any address.
 #[derive(Clone, Copy)]
 pub(crate) struct Runs {
-    /// The address of run r of record n is `table[r · records + n]`.
+    /// If `apart` is 0, the address of run r of record n is `table[r · records + n]`. Otherwise
+    /// `table` has only the address of each record's first run. If it is null, record n begins at
+    /// `x[n · x_stride]`.
     pub(crate) table: *const *const f32,
+    /// The distance of the runs of a record, in values, if all are equally far apart.
+    pub(crate) apart: usize,
     /// The number of values in a run, at least 1.
     pub(crate) length: usize,
 }
@@ -87,6 +91,21 @@ macro_rules! unrolled {
             let $i = $k;
             $body
         })*
+    };
+}
+
+/// Runs the body for each record `$m` below the constant `$n`, as unrolled code. `$at` is the
+/// record's address. It follows from the one before it, because a multiplication for each record
+/// would delay the first products of a tile.
+macro_rules! records {
+    ($m:ident < $n:expr, $at:ident = $first:expr, $apart:expr, $body:block) => {
+        let mut $at = $first;
+        unrolled!($m < $n, {
+            if $m > 0 {
+                $at = $at.wrapping_add($apart);
+            }
+            $body
+        });
     };
 }
 
@@ -203,43 +222,55 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
         (sub.rows.start, block.end)
     };
     let panels = height.div_ceil(layer.panel);
-    // The number of tiles that share the prefetch of a panel.
-    let share = (sub.records.div_ceil(M) / panels).max(1);
-    let bytes = layer.panel * size_of::<E>();
-    let ahead = |tile: usize| {
-        let panel = next / layer.panel + tile / share;
-        let k = panel * layer.columns + k + tile % share * block.len() / share;
-        let step = if tile / share < panels && k < layer.weights.len() / layer.panel {
-            bytes / share
-        } else {
-            0
-        };
-        Ahead {
-            at: layer.weights.as_ptr().cast::<u8>().wrapping_add(k * bytes),
-            step,
-        }
-    };
-    let mut weights = [layer.weights.as_ptr(); N];
-    unrolled!(i < N, {
-        let r = row + i * V::LANES;
-        let at = r / layer.panel * layer.panel * layer.columns
-            + r % layer.panel
-            + block.start * layer.panel;
-        weights[i] = weights[i].wrapping_add(at);
-    });
     // All tiles have nearly as many records. A last tile of few would wait for loads of weights.
     const { assert!(M <= 8) };
     let tiles = sub.records.div_ceil(M);
+    let (most, larger) = (sub.records.div_ceil(tiles), (sub.records - 1) % tiles + 1);
+    // So many tiles share the prefetch of a panel, each with a part of it. Nothing here divides for
+    // each tile, because a division takes as long as many multiply-adds.
+    let (share, bytes) = ((tiles / panels).max(1), layer.panel * size_of::<E>());
+    let (part, step) = (block.len() * bytes / share, bytes / share);
+    let (first, panel) = (layer.weights.as_ptr().cast::<u8>(), layer.columns * bytes);
+    let from = first.wrapping_add(next / layer.panel * panel + k * bytes);
+    let behind = first.wrapping_add(size_of_val(layer.weights));
+    let mut weights = [layer.weights.as_ptr(); N];
+    let mut in_panel = row % layer.panel;
+    let mut at = (row - in_panel) * layer.columns + block.start * layer.panel;
+    unrolled!(i < N, {
+        if i > 0 {
+            in_panel += V::LANES;
+            if in_panel == layer.panel {
+                (in_panel, at) = (0, at + layer.panel * layer.columns);
+            }
+        }
+        weights[i] = weights[i].wrapping_add(at + in_panel);
+    });
     let far = V::PREFETCHES && size_of_val(layer.weights) >= FAR_BYTES;
+    let (mut end, mut panel_of_tile, mut tile_of_panel) = (0, 0, 0);
     for i in 0..tiles {
-        let (n, end) = (i * sub.records / tiles, (i + 1) * sub.records / tiles);
+        let n = end;
+        end += if i < larger { most } else { most - 1 };
+        // For a single vector, loads are the bottleneck, so it does not prefetch.
+        let mut ahead = Ahead::NONE;
+        if N > 1 {
+            let at = from.wrapping_add(panel_of_tile * panel + tile_of_panel * part);
+            let step = if panel_of_tile < panels && at < behind {
+                step
+            } else {
+                0
+            };
+            ahead = Ahead { at, step };
+            tile_of_panel += 1;
+            if tile_of_panel == share {
+                (panel_of_tile, tile_of_panel) = (panel_of_tile + 1, 0);
+            }
+        }
         let place = TilePlace {
             n,
             row,
             block,
             weights,
-            // For a single vector, loads are the bottleneck, so it does not prefetch.
-            ahead: if N > 1 { ahead(i) } else { Ahead::NONE },
+            ahead,
             bounds,
         };
         macro_rules! tile {
@@ -314,23 +345,22 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, 
         ahead: Ahead { mut at, step },
         bounds,
     } = place;
-    let record = |m: usize| n + m;
     // SAFETY: each pointer stays inside its array. Each vector has LANES biases and results, and
     // its weights are `panel` apart. Vectors of zero bytes are zeros.
     unsafe {
         let mut x = [sub.x; M];
-        let (mut table, length, inputs) = match sub.runs {
-            Some(runs) => {
-                unrolled!(m < M, { x[m] = *runs.table.add(record(m)) });
-                (runs.table, runs.length, layer.inputs)
-            }
-            None => {
-                unrolled!(m < M, {
-                    x[m] = sub.x.add(record(m) * sub.x_stride + block.start)
-                });
-                (std::ptr::null(), block.len(), block.len())
-            }
+        let null = std::ptr::null();
+        let (mut table, apart, length, inputs) = match sub.runs {
+            Some(runs) => (runs.table, runs.apart, runs.length, layer.inputs),
+            None => (null, 0, block.len(), block.len()),
         };
+        if table.is_null() {
+            let first = sub.x.add(n * sub.x_stride + block.start);
+            records!(m < M, at = first, sub.x_stride, { x[m] = at });
+        } else {
+            table = table.add(n);
+            unrolled!(m < M, { x[m] = *table.add(m) });
+        }
         // Sums begin with the bias or with the result of the previous block. Sums with a scale
         // begin with 0.
         let first = block.start == 0;
@@ -341,9 +371,9 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, 
         };
         let mut sums: [[V; N]; M] = std::mem::zeroed();
         if !(E::SCALED && first) {
-            unrolled!(m < M, {
+            records!(m < M, from = begin.add(n * stride + row), stride, {
                 unrolled!(i < N, {
-                    sums[m][i] = V::load(begin.add(record(m) * stride + row + i * V::LANES))
+                    sums[m][i] = V::load(from.wrapping_add(i * V::LANES))
                 });
             });
         }
@@ -407,8 +437,12 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, 
             if shared {
                 unrolled!(i < N, { weights[i] = weights[i].add(length * panel) });
             }
-            table = table.add(sub.records);
-            unrolled!(m < M, { x[m] = *table.add(record(m)) });
+            if apart > 0 {
+                unrolled!(m < M, { x[m] = x[m].wrapping_add(apart) });
+            } else {
+                table = table.add(sub.records);
+                unrolled!(m < M, { x[m] = *table.add(m) });
+            }
         }
         if E::SCALED && block.end == layer.inputs {
             unrolled!(i < N, {
@@ -431,9 +465,8 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, 
                     } else {
                         (ZEROS.as_ptr(), 0)
                     };
-                    unrolled!(m < M, {
-                        let value = V::load(values.wrapping_add(record(m) * stride));
-                        sums[m][i] = sums[m][i].fma(value, one);
+                    records!(m < M, value = values.wrapping_add(n * stride), stride, {
+                        sums[m][i] = sums[m][i].fma(V::load(value), one);
                     });
                 });
             }
@@ -444,14 +477,15 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, 
         let (least, zero) = (V::splat(bounds.least), V::splat(0.0));
         macro_rules! finish {
             ($sum:ident, $clamped:expr) => {
-                unrolled!(m < M, {
+                let first = sub.result.add(n * sub.result_stride + row);
+                records!(m < M, to = first, sub.result_stride, {
                     unrolled!(i < N, {
-                        let row = row + i * V::LANES;
                         let $sum = sums[m][i];
-                        let to = sub.result.add(record(m) * sub.result_stride + row);
-                        $clamped.fma($sum, zero).store(to);
+                        $clamped
+                            .fma($sum, zero)
+                            .store(to.wrapping_add(i * V::LANES));
                     });
-                })
+                });
             };
         }
         // Most layers have no upper bound, and layers with few inputs would wait for it.

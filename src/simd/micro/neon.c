@@ -28,7 +28,8 @@ struct subproblem {
     const float *x;
     size_t x_stride;
     const float *const *table; // the addresses of runs, or null
-    size_t length;
+    size_t apart;              // `Runs` in kernel.rs
+    size_t length;             // of runs, or 0
     float *result;
     size_t result_stride;
     float least, largest; // of results
@@ -133,9 +134,10 @@ INLINE void six_by_two_of_bytes(float32x4_t *sum, const int8_t *weights, size_t 
 }
 
 // The position of a tile: record, row, first weight, and columns from `begin` on. All its vectors
-// are in one panel. `run` has the address of each record's values, if they are a run.
+// are in one panel. `run` has the address of each record's values, if they are in a table. `offset`
+// is added to it, or to the address of the record.
 struct place {
-    size_t n, row, at, begin, count;
+    size_t n, row, at, begin, count, offset;
     const float *const *run;
 };
 
@@ -156,7 +158,7 @@ INLINE void tile(const struct subproblem *p, const struct place *place, int M, i
     for (int m = 0; m < M; m++) {
         // Records after the last one repeat the last one.
         const size_t record = least(n + m, last);
-        x[m] = p->table ? place->run[record] : p->x + record * p->x_stride + begin;
+        x[m] = (p->table ? place->run[record] : p->x + record * p->x_stride) + place->offset;
         result[m] = p->result + record * p->result_stride + row;
         // Sums begin with the bias or with the result of the previous columns. Sums with a scale
         // begin with 0.
@@ -442,7 +444,7 @@ static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
     const size_t inputs = p->inputs, records = p->records;
     // A single record uses each weight once, so blocks would not help. A run is a block.
     const size_t blocks = records > 1 ? (inputs + BLOCK - 1) / BLOCK : 1;
-    const size_t length = p->table ? p->length : (inputs + blocks - 1) / blocks;
+    const size_t length = p->length ? p->length : (inputs + blocks - 1) / blocks;
     struct place place = {.run = p->table};
     for (place.begin = 0; place.begin < inputs; place.begin += length) {
         place.count = least(length, inputs - place.begin);
@@ -462,7 +464,9 @@ static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
             for (; records > place.n; place.n++)
                 tiles->one[vectors / 2](p, &place);
         }
-        if (p->table)
+        if (p->apart || !p->length)
+            place.offset += p->length ? p->apart : length;
+        else
             place.run += records;
     }
 }
