@@ -2,7 +2,7 @@
 //! A vector has contiguous channels of a pixel.
 
 use super::Bounds;
-use super::vector::Vector;
+use super::vector::{Vector, clamp};
 use crate::ir::op::{Arithmetic, Float, Window};
 use std::ops::Range;
 
@@ -476,12 +476,21 @@ unsafe fn store_block<V: Vector, const P: usize>(
     unsafe {
         let scaling = scaling(line, c);
         let to = line.result.add(at * line.result_step + c);
-        unrolled!(l < PAIR, {
-            unrolled!(p < P, {
-                let to = to.wrapping_add(l * line.next_result + p * line.result_step);
-                finish(line, sums[l][p], scaling).store(to);
-            });
-        });
+        macro_rules! finish {
+            ($largest:literal) => {
+                unrolled!(l < PAIR, {
+                    unrolled!(p < P, {
+                        let to = to.wrapping_add(l * line.next_result + p * line.result_step);
+                        finish::<V, $largest>(line, sums[l][p], scaling).store(to);
+                    });
+                })
+            };
+        }
+        if line.bounds.largest == f32::INFINITY {
+            finish!(false);
+        } else {
+            finish!(true);
+        }
     }
 }
 
@@ -591,21 +600,33 @@ unsafe fn some<V: Vector, const PRODUCTS: bool, const P: usize, const N: usize>(
         };
         let scale = V::splat(1.0 / elements as f32);
         let sums = if PRODUCTS || max { sums } else { means };
-        unrolled!(i < N, {
-            let channel = c + i * V::LANES;
-            let scaling = if PRODUCTS {
-                scaling(line, channel)
-            } else {
-                None
+        macro_rules! finish {
+            ($largest:literal) => {
+                unrolled!(i < N, {
+                    let channel = c + i * V::LANES;
+                    let scaling = if PRODUCTS {
+                        scaling(line, channel)
+                    } else {
+                        None
+                    };
+                    unrolled!(p < P, {
+                        let value = match PRODUCTS {
+                            true => sums[p][i],
+                            false => lost[p][i].fma(sums[p][i], scale),
+                        };
+                        let to = line
+                            .result
+                            .wrapping_add(at * line.result_step + p * result_apart + channel);
+                        finish::<V, $largest>(line, value, scaling).store(to);
+                    });
+                })
             };
-            unrolled!(p < P, {
-                let value = lost[p][i].fma(sums[p][i], scale);
-                let to = line
-                    .result
-                    .wrapping_add(at * line.result_step + p * result_apart + channel);
-                finish(line, value, scaling).store(to);
-            });
-        });
+        }
+        if line.bounds.largest == f32::INFINITY {
+            finish!(false);
+        } else {
+            finish!(true);
+        }
     }
 }
 
@@ -622,21 +643,23 @@ unsafe fn scaling<V: Vector>(line: &Line, c: usize) -> Option<[V; 2]> {
     Some(unsafe { [V::load(line.factors.add(c)), V::load(line.summands.add(c))] })
 }
 
-/// Scales and rounds values of a result, if the line has that, and clamps them.
+/// Scales and rounds values of a result, if the line has that, and clamps them ([`clamp`]).
 ///
 /// SAFETY: the CPU has V's instruction set.
 #[inline(always)]
-unsafe fn finish<V: Vector>(line: &Line, sum: V, scaling: Option<[V; 2]>) -> V {
+unsafe fn finish<V: Vector, const LARGEST: bool>(
+    line: &Line,
+    sum: V,
+    scaling: Option<[V; 2]>,
+) -> V {
     // SAFETY: the caller's promise.
     unsafe {
-        let (least, largest) = (V::splat(line.bounds.least), V::splat(line.bounds.largest));
-        let (mut value, mut whole) = (sum, sum);
-        if let Some([factor, summand]) = scaling {
-            value = summand.fma(sum, factor);
-            whole = if line.rounds { value.round() } else { value };
-        }
-        // Adding 0 · value turns NaN and infinity into NaN. The clamping alone would hide them.
-        largest.min(least.max(whole)).fma(value, V::splat(0.0))
+        let Some([factor, summand]) = scaling else {
+            return clamp::<V, LARGEST>(sum, sum, line.bounds);
+        };
+        let sum = summand.fma(sum, factor);
+        let value = if line.rounds { sum.round() } else { sum };
+        clamp::<V, LARGEST>(value, sum, line.bounds)
     }
 }
 

@@ -6,7 +6,7 @@
 //! the scale and the bias come last. A value of another step is added to the complete sum. So a
 //! record's scores do not depend on the other records of its batch, nor on how the work is split.
 
-use super::vector::{Stored, Vector};
+use super::vector::{Stored, Vector, clamp};
 use super::{Activation, Affine, Bounds};
 use crate::ir::op::Math;
 use std::hint::black_box;
@@ -472,28 +472,21 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, 
             }
             _ => {}
         }
-        // `max` and `min` keep NaN. A ReLU would turn −∞ into zero and hide an overflow. Adding
-        // 0 · x makes infinities NaN and changes no finite value.
-        let (least, zero) = (V::splat(bounds.least), V::splat(0.0));
         macro_rules! finish {
-            ($sum:ident, $clamped:expr) => {
+            ($largest:literal) => {
                 let first = sub.result.add(n * sub.result_stride + row);
                 records!(m < M, to = first, sub.result_stride, {
                     unrolled!(i < N, {
-                        let $sum = sums[m][i];
-                        $clamped
-                            .fma($sum, zero)
-                            .store(to.wrapping_add(i * V::LANES));
+                        let value = clamp::<V, $largest>(sums[m][i], sums[m][i], bounds);
+                        value.store(to.wrapping_add(i * V::LANES));
                     });
                 });
             };
         }
-        // Most layers have no upper bound, and layers with few inputs would wait for it.
         if bounds.largest == f32::INFINITY {
-            finish!(sum, least.max(sum));
+            finish!(false);
         } else {
-            let largest = V::splat(bounds.largest);
-            finish!(sum, largest.min(least.max(sum)));
+            finish!(true);
         }
     }
 }

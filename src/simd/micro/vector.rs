@@ -1,6 +1,7 @@
 //! The vector operations that an instruction set provides for the micro-kernels, and the loading of
 //! weights into vectors.
 
+use super::Bounds;
 use super::kernel::{self, Subproblem, TilePlace};
 
 /// A vector of floats. All its functions except `tile` are `inline(always)`. They become part of
@@ -65,6 +66,25 @@ pub(super) trait Vector: Copy {
         sub: &Subproblem<'_, E>,
         place: &TilePlace<'_, E, N>,
     );
+}
+
+/// Clamps values of sums, which may be scaled and rounded. Without LARGEST there is no upper bound:
+/// most layers have none, and layers with few inputs would wait for it. Sums that are not finite
+/// become NaN. A ReLU alone would turn −∞ into 0 and hide an overflow.
+///
+/// SAFETY: the CPU has V's instruction set.
+#[inline(always)]
+pub(super) unsafe fn clamp<V: Vector, const LARGEST: bool>(value: V, sum: V, b: Bounds) -> V {
+    // SAFETY: the caller's promise. `max` and `min` keep a NaN of their argument. Adding 0 · sum
+    // makes infinities NaN and changes no finite value.
+    unsafe {
+        let above = V::splat(b.least).max(value);
+        let clamped = match LARGEST {
+            true => V::splat(b.largest).min(above),
+            false => above,
+        };
+        clamped.fma(sum, V::splat(0.0))
+    }
 }
 
 /// Defines those functions of [`Vector`] that return a vector.
