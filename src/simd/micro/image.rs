@@ -345,38 +345,57 @@ unsafe fn load_nine<V: Vector>(nine: &mut [V; 9], weights: *const f32, apart: us
     }
 }
 
-/// Computes the pixels of two lines, [`BLOCK`] at a time. At the end of the lines it goes back and
-/// computes some twice.
+/// Computes the pixels of two lines, [`BLOCK`] at a time. Of windows of 3 × 3 at stride 1, the last
+/// block has up to three more, so that no pixel is computed twice. Others go back at the end of the
+/// lines: larger blocks for them would make programs larger, for few layers.
 ///
 /// SAFETY: as `line`.
 #[inline(always)]
 unsafe fn pairs<V: Vector>(line: &Line) {
-    for at in (0..line.pixels).step_by(BLOCK) {
-        let at = at.min(line.pixels - BLOCK);
-        let whole = at >= line.whole.start && at + BLOCK <= line.whole.end;
+    let exact = (line.columns, line.stride) == (3, 1);
+    let mut at = 0;
+    while at < line.pixels {
+        let left = line.pixels - at;
+        let count = if exact && left < 2 * BLOCK {
+            left
+        } else {
+            BLOCK
+        };
+        let first = at.min(line.pixels - count);
+        let whole = first >= line.whole.start && first + count <= line.whole.end;
         for c in (0..line.channels).step_by(V::LANES) {
-            // SAFETY: passed on.
-            unsafe {
-                match whole {
-                    true => pair::<V, false>(line, at, c),
-                    false => pair::<V, true>(line, at, c),
-                }
+            macro_rules! pair {
+                ($($more:literal)*) => {
+                    match (count - BLOCK, whole) {
+                        // SAFETY: passed on.
+                        $(($more, true) => unsafe {
+                            pair::<V, { BLOCK + $more }, false>(line, first, c)
+                        },
+                        ($more, false) => unsafe {
+                            pair::<V, { BLOCK + $more }, true>(line, first, c)
+                        },)*
+                        _ => {}
+                    }
+                };
             }
+            pair!(0 1 2 3);
         }
+        at += count;
     }
 }
 
-/// Computes [`BLOCK`] pixels of two lines from `at` on. If windows reach beyond the ends of a line,
+/// Computes P pixels of two lines from `at` on. If windows reach beyond the ends of a line,
 /// `BORDER` is true.
 ///
-/// SAFETY: as `line`.
+/// SAFETY: as `line`. Only windows of 3 × 3 at stride 1 have blocks of more than [`BLOCK`] pixels.
 #[inline(always)]
-unsafe fn pair<V: Vector, const BORDER: bool>(line: &Line, at: usize, c: usize) {
+unsafe fn pair<V: Vector, const P: usize, const BORDER: bool>(line: &Line, at: usize, c: usize) {
     const HALF: usize = BLOCK / 2;
     // SAFETY: passed on.
     unsafe {
         match (line.columns, line.stride) {
-            (3, 1) => block::<V, 3, 1, BLOCK, BORDER>(line, at, c),
+            (3, 1) => block::<V, 3, 1, P, BORDER>(line, at, c),
+            _ if P != BLOCK => {}
             (5, 1) => block::<V, 5, 1, BLOCK, BORDER>(line, at, c),
             (5, _) => block::<V, 5, 2, BLOCK, BORDER>(line, at, c),
             _ if V::MANY => block::<V, 3, 2, BLOCK, BORDER>(line, at, c),

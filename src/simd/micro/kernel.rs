@@ -19,14 +19,16 @@ use std::sync::atomic::{Ordering, compiler_fence};
 ///
 /// Safety of its computation: the layer's slices have their stated sizes, `V::LANES` divides the
 /// panel, and `rows` are whole vectors of the layer. `x`, or each address in the table, is valid
-/// for its values, and the length of runs divides `layer.inputs`. `result` is valid for `records`
+/// for its values, or with a distance of runs for those of all runs. The length of runs divides
+/// `layer.inputs`. `result` is valid for `records`
 /// records of `rows.end` values, and no other thread touches `rows` of them. `added` is valid for
 /// its values, and none of them is in `result`.
 pub(crate) struct Subproblem<'a, E> {
     pub(crate) layer: &'a Affine<'a, E>,
     pub(crate) rows: Range<usize>,
     pub(crate) records: usize,
-    /// Value k of record n is `x[n · x_stride + k]`, if there are no runs.
+    /// Value k of record n is `x[n · x_stride + k]`, if there are no runs. With runs but without a
+    /// table, the record's first run is there.
     pub(crate) x: *const f32,
     /// The distance of two records in `x`, in values.
     pub(crate) x_stride: usize,
@@ -130,7 +132,7 @@ const PART: usize = KEPT / 4;
 /// If the records do not fit the cache but the weights do, as for the many pixels of an image, the
 /// records are cut into parts. If neither fits, the common dimension is cut into blocks. The result
 /// then holds the sums of a block until the next block continues them. Runs are not cut, because
-/// callers with runs pass few enough records for the cache.
+/// callers with runs pass few records.
 ///
 /// SAFETY: the subproblem is sound, and the CPU has V's instruction set.
 #[inline(always)]
@@ -226,8 +228,8 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
     const { assert!(M <= 8) };
     let tiles = sub.records.div_ceil(M);
     let (most, larger) = (sub.records.div_ceil(tiles), (sub.records - 1) % tiles + 1);
-    // So many tiles share the prefetch of a panel, each with a part of it. Nothing here divides for
-    // each tile, because a division takes as long as many multiply-adds.
+    // `share` is the number of tiles that prefetch a panel together, each a part of it. Nothing is
+    // divided for each tile, because a division takes as long as many multiply-adds.
     let (share, bytes) = ((tiles / panels).max(1), layer.panel * size_of::<E>());
     let (part, step) = (block.len() * bytes / share, bytes / share);
     let (first, panel) = (layer.weights.as_ptr().cast::<u8>(), layer.columns * bytes);

@@ -28,8 +28,8 @@ struct subproblem {
     const float *x;
     size_t x_stride;
     const float *const *table; // the addresses of runs, or null
-    size_t apart;              // `Runs` in kernel.rs
-    size_t length;             // of runs, or 0
+    size_t apart;              // the distance of runs, or 0 if the table has the address of each
+    size_t length;             // of runs, or 0 without runs
     float *result;
     size_t result_stride;
     float least, largest; // of results
@@ -78,11 +78,22 @@ INLINE float32x4_t load_halves(const uint16_t *from) {
 #endif
 }
 
-// Computes `count` columns, at least one, of six records by two vectors of rows. In assembly,
-// because compilers do not keep everything in registers. q0 to q11 are the sums, and q12 and q13
-// the weights, which LOAD fills. q14 and q15 alternate as values, so that one is loaded while the
-// other is used. The addresses of weights and values are incremented by the loads.
+// The columns of a tile: `runs` runs of `length` values, both at least one. `next` is the distance
+// in bytes from the end of a run to the next run. `end` is for the assembly, which counts `runs`
+// down and needs this order.
+struct columns {
+    size_t runs, length, next;
+    float32x4_t *end;
+};
+
+// Computes the columns of six records by two vectors of rows. In assembly, because compilers do not
+// keep everything in registers. q0 to q11 are the sums, and q12 and q13 the weights, which LOAD
+// fills. q14 and q15 alternate as values, so that one is loaded while the other is used. The
+// addresses of weights and values are incremented by the loads. The register of `sum` has `next`
+// between two runs, because there are not enough.
 #define SIX_BY_TWO(LOAD)                                                                                               \
+    size_t count = columns.length;                                                                                     \
+    columns.end = sum + 8;                                                                                             \
     __asm__ volatile("vldmia %[sum]!, {d0-d15}\n"                                                                      \
                      "vldmia %[sum], {d16-d23}\n"                                                                      \
                      "1:\n" LOAD                                                                                       \
@@ -100,22 +111,37 @@ INLINE float32x4_t load_halves(const uint16_t *from) {
                      MULTIPLY_ADD " q8, q12, q14\n" MULTIPLY_ADD " q9, q13, q14\n"                                     \
                      MULTIPLY_ADD " q10, q12, q15\n" MULTIPLY_ADD " q11, q13, q15\n"                                   \
                      "bne 1b\n"                                                                                        \
+                     "ldr %[count], [%[columns]]\n"                                                                    \
+                     "subs %[count], %[count], #1\n"                                                                   \
+                     "str %[count], [%[columns]]\n"                                                                    \
+                     "beq 2f\n"                                                                                        \
+                     "ldr %[sum], [%[columns], #8]\n"                                                                  \
+                     "ldr %[count], [%[columns], #4]\n"                                                                \
+                     "add %[x0], %[x0], %[sum]\n"                                                                      \
+                     "add %[x1], %[x1], %[sum]\n"                                                                      \
+                     "add %[x2], %[x2], %[sum]\n"                                                                      \
+                     "add %[x3], %[x3], %[sum]\n"                                                                      \
+                     "add %[x4], %[x4], %[sum]\n"                                                                      \
+                     "add %[x5], %[x5], %[sum]\n"                                                                      \
+                     "b 1b\n"                                                                                          \
+                     "2:\n"                                                                                            \
+                     "ldr %[sum], [%[columns], #12]\n"                                                                 \
                      "vstmia %[sum], {d16-d23}\n"                                                                      \
                      "sub %[sum], %[sum], #128\n"                                                                      \
                      "vstmia %[sum], {d0-d15}\n"                                                                       \
                      : [sum] "+r"(sum), [weights] "+r"(weights), [count] "+r"(count), [x0] "+r"(x[0]),                 \
                        [x1] "+r"(x[1]), [x2] "+r"(x[2]), [x3] "+r"(x[3]), [x4] "+r"(x[4]), [x5] "+r"(x[5])             \
-                     : [step] "r"(step)                                                                                \
+                     : [step] "r"(step), [columns] "r"(&columns)                                                       \
                      : "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8", "q9", "q10", "q11", "q12", "q13", "q14",   \
                        "q15", "cc", "memory")
 
-INLINE void six_by_two(float32x4_t *sum, const float *weights, size_t panel, const float **x, size_t count) {
+INLINE void six_by_two(float32x4_t *sum, const float *weights, size_t panel, const float **x, struct columns columns) {
     const size_t step = panel * sizeof *weights;
     SIX_BY_TWO("vld1.32 {d24-d27}, [%[weights]], %[step]\n");
 }
 
 #if FUSED
-INLINE void six_by_two_of_halves(float32x4_t *sum, const uint16_t *weights, size_t panel, const float **x, size_t count) {
+INLINE void six_by_two_of_halves(float32x4_t *sum, const uint16_t *weights, size_t panel, const float **x, struct columns columns) {
     const size_t step = panel * sizeof *weights;
     SIX_BY_TWO("vld1.16 {d26-d27}, [%[weights]], %[step]\n"
                "vcvt.f32.f16 q12, d26\n"
@@ -123,7 +149,7 @@ INLINE void six_by_two_of_halves(float32x4_t *sum, const uint16_t *weights, size
 }
 #endif
 
-INLINE void six_by_two_of_bytes(float32x4_t *sum, const int8_t *weights, size_t panel, const float **x, size_t count) {
+INLINE void six_by_two_of_bytes(float32x4_t *sum, const int8_t *weights, size_t panel, const float **x, struct columns columns) {
     const size_t step = panel * sizeof *weights;
     SIX_BY_TWO("vld1.8 {d30}, [%[weights]], %[step]\n"
                "vmovl.s8 q15, d30\n"
@@ -133,11 +159,12 @@ INLINE void six_by_two_of_bytes(float32x4_t *sum, const int8_t *weights, size_t 
                "vcvt.f32.s32 q13, q13\n");
 }
 
-// The position of a tile: record, row, first weight, and columns from `begin` on. All its vectors
-// are in one panel. `run` has the address of each record's values, if they are in a table. `offset`
+// The position of a tile: record, row, first weight, and `count` columns from `begin` on. All its
+// vectors are in one panel. `run` has the address of each record's values, if they are in a table. `offset`
 // is added to it, or to the address of the record.
 struct place {
     size_t n, row, at, begin, count, offset;
+    struct columns columns;
     const float *const *run;
 };
 
@@ -168,15 +195,22 @@ INLINE void tile(const struct subproblem *p, const struct place *place, int M, i
             sum[m * N + i] = stored == BYTES && begin == 0 ? vdupq_n_f32(0.0f) : vld1q_f32(first + i * LANES);
     }
     if (M == MOST && stored == FLOATS) {
-        six_by_two(sum, floats, panel, x, count);
+        six_by_two(sum, floats, panel, x, place->columns);
 #if FUSED
     } else if (M == MOST && stored == HALVES) {
-        six_by_two_of_halves(sum, bits, panel, x, count);
+        six_by_two_of_halves(sum, bits, panel, x, place->columns);
 #endif
     } else if (M == MOST && stored == BYTES) {
-        six_by_two_of_bytes(sum, bytes, panel, x, count);
+        six_by_two_of_bytes(sum, bytes, panel, x, place->columns);
     } else {
-        for (size_t k = 0; k < count; k++) {
+        size_t left = place->columns.length;
+        for (size_t k = 0; k < count; k++, left--) {
+            if (left == 0) {
+                left = place->columns.length;
+                UNROLL
+                for (int m = 0; m < M; m++)
+                    x[m] = (const float *)((const char *)x[m] + place->columns.next);
+            }
             float32x4_t weights[4];
             if (stored == BYTES)
                 load_bytes(weights, bytes, N);
@@ -442,12 +476,16 @@ struct tiles {
 
 static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
     const size_t inputs = p->inputs, records = p->records;
-    // A single record uses each weight once, so blocks would not help. A run is a block.
-    const size_t blocks = records > 1 ? (inputs + BLOCK - 1) / BLOCK : 1;
-    const size_t length = p->length ? p->length : (inputs + blocks - 1) / blocks;
+    // A single record uses each weight once, so blocks would not help. A run from a table is a
+    // block. Runs that are equally far apart are one block together.
+    const size_t blocks = records > 1 && !p->length ? (inputs + BLOCK - 1) / BLOCK : 1;
+    const size_t length = p->length && !p->apart ? p->length : (inputs + blocks - 1) / blocks;
     struct place place = {.run = p->table};
     for (place.begin = 0; place.begin < inputs; place.begin += length) {
         place.count = least(length, inputs - place.begin);
+        place.columns = (struct columns){.runs = 1, .length = place.count};
+        if (p->apart)
+            place.columns = (struct columns){inputs / p->length, p->length, (p->apart - p->length) * sizeof(float)};
         size_t vectors;
         for (place.row = p->row; place.row < p->end_row; place.row += vectors * LANES) {
             const size_t in_panel = place.row % p->panel;
@@ -464,10 +502,10 @@ static void NAME(layer)(const struct subproblem *p, const struct tiles *tiles) {
             for (; records > place.n; place.n++)
                 tiles->one[vectors / 2](p, &place);
         }
-        if (p->apart || !p->length)
-            place.offset += p->length ? p->apart : length;
-        else
+        if (p->table)
             place.run += records;
+        else
+            place.offset += length;
     }
 }
 

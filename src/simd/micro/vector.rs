@@ -68,9 +68,9 @@ pub(super) trait Vector: Copy {
     );
 }
 
-/// Clamps values of sums, which may be scaled and rounded. Without LARGEST there is no upper bound:
-/// most layers have none, and layers with few inputs would wait for it. Sums that are not finite
-/// become NaN. A ReLU alone would turn −∞ into 0 and hide an overflow.
+/// Clamps `value`, which is `sum` or `sum` rounded. Without LARGEST it is not compared with the
+/// upper bound. Most layers have none, and the comparison delays the results of layers with few
+/// inputs. Sums that are not finite become NaN. A ReLU alone would turn −∞ into 0 and hide an overflow.
 ///
 /// SAFETY: the CPU has V's instruction set.
 #[inline(always)]
