@@ -667,8 +667,8 @@ fn below(seed: u32) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// Computes convolutions of random sizes, each in three parts of its pixels. They must not touch more
-/// scratch memory than `scratch` returns.
+/// Computes convolutions of random sizes, each in three parts of its pixels. They must not touch
+/// more scratch memory than `scratch` returns.
 #[test]
 fn convolutions_agree_with_float64() {
     for (seed, kernels) in (0..400).flat_map(|seed| Kernels::all().map(move |k| (seed, k))) {

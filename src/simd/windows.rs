@@ -64,32 +64,69 @@ struct Piece {
     in_place: bool,
 }
 
+impl Piece {
+    /// Windows that are read from a patch.
+    fn patch(lines: Range<usize>, columns: Range<usize>) -> Piece {
+        Piece {
+            lines,
+            columns,
+            in_place: false,
+        }
+    }
+}
+
 /// Lines of fewer micro-tiles than this are computed together with others, because the last
 /// micro-tile of a line is often not full.
 const FEW_TILES: usize = 4;
 
-/// Cuts windows without a table into pieces. A patch of a piece has at most [`PATCH`] values, unless
-/// `tile` windows need more.
+/// How windows without a table are cut into pieces. A patch has at most [`PATCH`] values, unless a
+/// micro-tile of windows needs more.
+struct Cuts {
+    /// The columns and the lines whose windows are inside the image.
+    inside_x: Range<usize>,
+    inside_y: Range<usize>,
+    /// The most windows of a line, and of a column, that are read from a patch.
+    across: usize,
+    below: usize,
+    /// The number of whole lines in a piece, or 1 if lines have enough micro-tiles.
+    together: usize,
+}
+
+impl Cuts {
+    fn of(geometry: &Geometry, tile: usize) -> Cuts {
+        let ((_, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
+        let ((rows, columns), (stride_y, stride_x)) = (window.size, window.stride);
+        let (border, reach_y) = (window.border, (rows - 1) * window.dilation.0);
+        let spare = PATCH.saturating_sub(patch(geometry, 1, 1));
+        let across = 1 + spare / (rows_of_patch(geometry, 1) * stride_x * from.c);
+        let below = 1 + spare / (stride_y * patch_line(geometry, 1));
+        let (line, row) = (patch(geometry, 1, to.w), patch_line(geometry, to.w));
+        let lines = 1 + PATCH.saturating_sub(line) / row.saturating_mul(stride_y);
+        let narrow = to.w < FEW_TILES * tile && line <= PATCH;
+        Cuts {
+            inside_x: whole(border.left, from.w, columns - 1, stride_x, to.w),
+            inside_y: whole(border.top, from.h, reach_y, stride_y, to.h),
+            across: across.max(tile),
+            below: below.max(tile),
+            together: if narrow { lines.min(MOST / to.w) } else { 1 },
+        }
+    }
+}
+
+/// Cuts windows without a table into pieces.
 ///
 /// Windows inside the image are read in place, line by line. Columns at the edges of the image are
 /// pieces of their own, so that the micro-tiles of a line are full. If a line has few micro-tiles,
 /// several lines are a piece. Its windows are read in place too, if none reaches into the border.
 fn pieces(geometry: &Geometry, tile: usize, pixels: &Range<usize>, compute: impl Fn(Piece)) {
-    let ((_, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
-    let ((rows, columns), (stride_y, stride_x)) = (window.size, window.stride);
-    let (border, reach_y) = (window.border, (rows - 1) * window.dilation.0);
-    let inside_x = whole(border.left, from.w, columns - 1, stride_x, to.w);
-    let inside_y = whole(border.top, from.h, reach_y, stride_y, to.h);
-    // The numbers of windows in a line, and of those below each other, that fit a patch.
-    let spare = PATCH.saturating_sub(patch(geometry, 1, 1));
-    let across = 1 + spare / (rows_of_patch(geometry, 1) * stride_x * from.c);
-    let below = 1 + spare / (stride_y * patch_line(geometry, 1));
-    let (across, below) = (across.max(tile), below.max(tile));
-    let row = patch_line(geometry, to.w).saturating_mul(stride_y);
-    let together = 1 + PATCH.saturating_sub(patch(geometry, 1, to.w)) / row;
-    let together = together.min(MOST / to.w);
-    let narrow = to.w < FEW_TILES * tile && patch(geometry, 1, to.w) <= PATCH && together > 1;
-
+    let (_, to) = geometry.output;
+    let Cuts {
+        inside_x,
+        inside_y,
+        across,
+        below,
+        together,
+    } = Cuts::of(geometry, tile);
     let (start, end) = (pixels.start / to.w, pixels.end / to.w);
     let (begin, rest) = (pixels.start - start * to.w, pixels.end - end * to.w);
     let columns_of = |y: usize| {
@@ -103,7 +140,7 @@ fn pieces(geometry: &Geometry, tile: usize, pixels: &Range<usize>, compute: impl
         .end
         .min(inside_y.end)
         .saturating_sub(lines.start.max(inside_y.start));
-    let in_place = !narrow
+    let in_place = together <= 1
         && !inside_x.is_empty()
         && in_lines(geometry)
         && edges.clone().count() <= high.max(1);
@@ -111,7 +148,7 @@ fn pieces(geometry: &Geometry, tile: usize, pixels: &Range<usize>, compute: impl
     while y < lines.end {
         let columns = columns_of(y);
         let mut lines = y..y + 1;
-        if narrow && columns == (0..to.w) {
+        if together > 1 && columns == (0..to.w) {
             lines.end = end.min(y + together);
             let inside = y >= inside_y.start && lines.end <= inside_y.end;
             y = lines.end;
@@ -135,11 +172,8 @@ fn pieces(geometry: &Geometry, tile: usize, pixels: &Range<usize>, compute: impl
             continue;
         }
         for first in columns.clone().step_by(across) {
-            compute(Piece {
-                lines: lines.clone(),
-                columns: first..columns.end.min(first + across),
-                in_place: false,
-            });
+            let columns = first..columns.end.min(first + across);
+            compute(Piece::patch(lines.clone(), columns));
         }
     }
     for column in edges.filter(|_| in_place) {
@@ -149,11 +183,8 @@ fn pieces(geometry: &Geometry, tile: usize, pixels: &Range<usize>, compute: impl
         let behind = end + usize::from(column < rest);
         let lines = from.max(inside_y.start)..behind.min(inside_y.end);
         for first in lines.clone().step_by(below) {
-            compute(Piece {
-                lines: first..lines.end.min(first + below),
-                columns: column..column + 1,
-                in_place: false,
-            });
+            let lines = first..lines.end.min(first + below);
+            compute(Piece::patch(lines, column..column + 1));
         }
     }
 }

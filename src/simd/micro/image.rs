@@ -367,18 +367,14 @@ unsafe fn pairs<V: Vector>(line: &Line) {
             macro_rules! pair {
                 ($($more:literal)*) => {
                     match (count - BLOCK, whole) {
-                        // SAFETY: passed on.
-                        $(($more, true) => unsafe {
-                            pair::<V, { BLOCK + $more }, false>(line, first, c)
-                        },
-                        ($more, false) => unsafe {
-                            pair::<V, { BLOCK + $more }, true>(line, first, c)
-                        },)*
+                        $(($more, true) => pair::<V, { BLOCK + $more }, false>(line, first, c),
+                        ($more, false) => pair::<V, { BLOCK + $more }, true>(line, first, c),)*
                         _ => {}
                     }
                 };
             }
-            pair!(0 1 2 3);
+            // SAFETY: passed on.
+            unsafe { pair!(0 1 2 3) }
         }
         at += count;
     }

@@ -217,24 +217,16 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
     bounds: Bounds,
 ) {
     let (layer, height) = (sub.layer, N * V::LANES);
-    // The next band begins where this one ends, in the same block or the next.
-    let (next, k) = if row + 2 * height <= sub.rows.end {
-        (row + height, block.start)
-    } else {
-        (sub.rows.start, block.end)
-    };
-    let panels = height.div_ceil(layer.panel);
     // All tiles have nearly as many records. A last tile of few would wait for loads of weights.
     const { assert!(M <= 8) };
     let tiles = sub.records.div_ceil(M);
     let (most, larger) = (sub.records.div_ceil(tiles), (sub.records - 1) % tiles + 1);
-    // `share` is the number of tiles that prefetch a panel together, each a part of it. Nothing is
-    // divided for each tile, because a division takes as long as many multiply-adds.
-    let (share, bytes) = ((tiles / panels).max(1), layer.panel * size_of::<E>());
-    let (part, step) = (block.len() * bytes / share, bytes / share);
-    let (first, panel) = (layer.weights.as_ptr().cast::<u8>(), layer.columns * bytes);
-    let from = first.wrapping_add(next / layer.panel * panel + k * bytes);
-    let behind = first.wrapping_add(size_of_val(layer.weights));
+    // The next band begins where this one ends, in the same block or the next.
+    let (next, k) = match row + 2 * height <= sub.rows.end {
+        true => (row + height, block.start),
+        false => (sub.rows.start, block.end),
+    };
+    let mut prefetch = Prefetch::of(layer, next, k, (height, block.len(), tiles));
     let mut weights = [layer.weights.as_ptr(); N];
     let mut in_panel = row % layer.panel;
     let mut at = (row - in_panel) * layer.columns + block.start * layer.panel;
@@ -248,25 +240,12 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
         weights[i] = weights[i].wrapping_add(at + in_panel);
     });
     let far = V::PREFETCHES && size_of_val(layer.weights) >= FAR_BYTES;
-    let (mut end, mut panel_of_tile, mut tile_of_panel) = (0, 0, 0);
+    let mut end = 0;
     for i in 0..tiles {
         let n = end;
         end += if i < larger { most } else { most - 1 };
         // For a single vector, loads are the bottleneck, so it does not prefetch.
-        let mut ahead = Ahead::NONE;
-        if N > 1 {
-            let at = from.wrapping_add(panel_of_tile * panel + tile_of_panel * part);
-            let step = if panel_of_tile < panels && at < behind {
-                step
-            } else {
-                0
-            };
-            ahead = Ahead { at, step };
-            tile_of_panel += 1;
-            if tile_of_panel == share {
-                (panel_of_tile, tile_of_panel) = (panel_of_tile + 1, 0);
-            }
-        }
+        let ahead = if N > 1 { prefetch.tile() } else { Ahead::NONE };
         let place = TilePlace {
             n,
             row,
@@ -304,6 +283,69 @@ impl Ahead {
         at: std::ptr::null(),
         step: 0,
     };
+}
+
+/// The prefetch of a band's weights, of which each tile of the band before it does a part. Nothing
+/// is divided for a tile, because a division takes as long as many multiply-adds.
+struct Prefetch {
+    /// The address of the part of the next tile.
+    at: *const u8,
+    /// The end of the layer's weights.
+    end: *const u8,
+    /// The number of bytes of a tile's part, and of one of its columns.
+    part: usize,
+    step: usize,
+    /// The number of tiles that prefetch a panel together, and of those left for this panel.
+    share: usize,
+    tiles: usize,
+    /// The number of panels left, and the bytes from the end of a panel's parts to the next panel.
+    panels: usize,
+    gap: usize,
+}
+
+impl Prefetch {
+    /// The prefetch of `height` rows from `row` on and `length` columns from k on, by some tiles.
+    #[inline(always)]
+    fn of<E>(
+        layer: &Affine<'_, E>,
+        row: usize,
+        k: usize,
+        (height, length, tiles): (usize, usize, usize),
+    ) -> Prefetch {
+        let (panels, bytes) = (height.div_ceil(layer.panel), layer.panel * size_of::<E>());
+        let (share, panel) = ((tiles / panels).max(1), layer.columns * bytes);
+        let (first, part) = (layer.weights.as_ptr().cast::<u8>(), length * bytes / share);
+        Prefetch {
+            at: first.wrapping_add(row / layer.panel * panel + k * bytes),
+            end: first.wrapping_add(size_of_val(layer.weights)),
+            part,
+            step: bytes / share,
+            share,
+            tiles: share,
+            panels,
+            gap: panel - part * share,
+        }
+    }
+
+    /// Returns the part of the next tile.
+    #[inline(always)]
+    fn tile(&mut self) -> Ahead {
+        if self.panels == 0 || self.at >= self.end {
+            let at = self.end.wrapping_sub(1);
+            return Ahead { at, step: 0 };
+        }
+        let ahead = Ahead {
+            at: self.at,
+            step: self.step,
+        };
+        self.at = self.at.wrapping_add(self.part);
+        self.tiles -= 1;
+        if self.tiles == 0 {
+            self.at = self.at.wrapping_add(self.gap);
+            (self.tiles, self.panels) = (self.share, self.panels - 1);
+        }
+        ahead
+    }
 }
 
 /// The position of a tile in a subproblem.

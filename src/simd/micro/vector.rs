@@ -70,7 +70,8 @@ pub(super) trait Vector: Copy {
 
 /// Clamps `value`, which is `sum` or `sum` rounded. Without LARGEST it is not compared with the
 /// upper bound. Most layers have none, and the comparison delays the results of layers with few
-/// inputs. Sums that are not finite become NaN. A ReLU alone would turn −∞ into 0 and hide an overflow.
+/// inputs. Sums that are not finite become NaN. A ReLU alone would turn −∞ into 0 and hide an
+/// overflow.
 ///
 /// SAFETY: the CPU has V's instruction set.
 #[inline(always)]
