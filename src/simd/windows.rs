@@ -93,6 +93,7 @@ struct Cuts {
 }
 
 impl Cuts {
+    /// The cuts of a convolution that is [`short`], so that no product exceeds a usize of 32 bits.
     fn of(geometry: &Geometry, tile: usize) -> Cuts {
         let ((_, from), (_, to), window) = (geometry.input, geometry.output, &geometry.window);
         let ((rows, columns), (stride_y, stride_x)) = (window.size, window.stride);
@@ -136,14 +137,11 @@ fn pieces(geometry: &Geometry, tile: usize, pixels: &Range<usize>, compute: impl
     let lines = start..end + usize::from(rest > 0);
     let edges = (0..inside_x.start).chain(inside_x.end..to.w);
     // A column of few lines would be a product of few windows.
-    let high = lines
-        .end
-        .min(inside_y.end)
-        .saturating_sub(lines.start.max(inside_y.start));
-    let in_place = together <= 1
+    let high = lines.start.max(inside_y.start)..lines.end.min(inside_y.end);
+    let in_place = together == 1
         && !inside_x.is_empty()
         && in_lines(geometry)
-        && edges.clone().count() <= high.max(1);
+        && edges.clone().count() <= high.len().max(1);
     let mut y = lines.start;
     while y < lines.end {
         let columns = columns_of(y);

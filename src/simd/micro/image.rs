@@ -345,9 +345,9 @@ unsafe fn load_nine<V: Vector>(nine: &mut [V; 9], weights: *const f32, apart: us
     }
 }
 
-/// Computes the pixels of two lines, [`BLOCK`] at a time. Of windows of 3 × 3 at stride 1, the last
-/// block has up to three more, so that no pixel is computed twice. Others go back at the end of the
-/// lines: larger blocks for them would make programs larger, for few layers.
+/// Computes the pixels of two lines, [`BLOCK`] at a time. For windows of 3 × 3 at stride 1, the
+/// last block has up to three more, so that no pixel is computed twice. Others go back at the end
+/// of the lines: larger blocks for them would make programs larger, for few layers.
 ///
 /// SAFETY: as `line`.
 #[inline(always)]
@@ -364,34 +364,35 @@ unsafe fn pairs<V: Vector>(line: &Line) {
         let first = at.min(line.pixels - count);
         let whole = first >= line.whole.start && first + count <= line.whole.end;
         for c in (0..line.channels).step_by(V::LANES) {
-            macro_rules! pair {
-                ($($more:literal)*) => {
-                    match (count - BLOCK, whole) {
-                        $(($more, true) => pair::<V, { BLOCK + $more }, false>(line, first, c),
-                        ($more, false) => pair::<V, { BLOCK + $more }, true>(line, first, c),)*
-                        _ => {}
-                    }
-                };
-            }
             // SAFETY: passed on.
-            unsafe { pair!(0 1 2 3) }
+            unsafe {
+                match (count - BLOCK, whole) {
+                    (0, true) => pair::<V, false>(line, first, c),
+                    (0, false) => pair::<V, true>(line, first, c),
+                    (1, true) => block::<V, 3, 1, { BLOCK + 1 }, false>(line, first, c),
+                    (1, false) => block::<V, 3, 1, { BLOCK + 1 }, true>(line, first, c),
+                    (2, true) => block::<V, 3, 1, { BLOCK + 2 }, false>(line, first, c),
+                    (2, false) => block::<V, 3, 1, { BLOCK + 2 }, true>(line, first, c),
+                    (_, true) => block::<V, 3, 1, { BLOCK + 3 }, false>(line, first, c),
+                    (_, false) => block::<V, 3, 1, { BLOCK + 3 }, true>(line, first, c),
+                }
+            }
         }
         at += count;
     }
 }
 
-/// Computes P pixels of two lines from `at` on. If windows reach beyond the ends of a line,
+/// Computes [`BLOCK`] pixels of two lines from `at` on. If windows reach beyond the ends of a line,
 /// `BORDER` is true.
 ///
-/// SAFETY: as `line`. Only windows of 3 × 3 at stride 1 have blocks of more than [`BLOCK`] pixels.
+/// SAFETY: as `line`.
 #[inline(always)]
-unsafe fn pair<V: Vector, const P: usize, const BORDER: bool>(line: &Line, at: usize, c: usize) {
+unsafe fn pair<V: Vector, const BORDER: bool>(line: &Line, at: usize, c: usize) {
     const HALF: usize = BLOCK / 2;
     // SAFETY: passed on.
     unsafe {
         match (line.columns, line.stride) {
-            (3, 1) => block::<V, 3, 1, P, BORDER>(line, at, c),
-            _ if P != BLOCK => {}
+            (3, 1) => block::<V, 3, 1, BLOCK, BORDER>(line, at, c),
             (5, 1) => block::<V, 5, 1, BLOCK, BORDER>(line, at, c),
             (5, _) => block::<V, 5, 2, BLOCK, BORDER>(line, at, c),
             _ if V::MANY => block::<V, 3, 2, BLOCK, BORDER>(line, at, c),

@@ -19,10 +19,10 @@ use std::sync::atomic::{Ordering, compiler_fence};
 ///
 /// Safety of its computation: the layer's slices have their stated sizes, `V::LANES` divides the
 /// panel, and `rows` are whole vectors of the layer. `x`, or each address in the table, is valid
-/// for its values, or with a distance of runs for those of all runs. The length of runs divides
-/// `layer.inputs`. `result` is valid for `records`
-/// records of `rows.end` values, and no other thread touches `rows` of them. `added` is valid for
-/// its values, and none of them is in `result`.
+/// for its values. With a distance of runs it is valid for those of all runs. The length of runs
+/// divides `layer.inputs`. `result` is valid for `records` records of `rows.end` values, and no
+/// other thread touches `rows` of them. `added` is valid for its values, and none of them is in
+/// `result`.
 pub(crate) struct Subproblem<'a, E> {
     pub(crate) layer: &'a Affine<'a, E>,
     pub(crate) rows: Range<usize>,
