@@ -372,7 +372,7 @@ pub(super) unsafe fn windows(
     let (null, reach) = (std::ptr::null(), (columns - 1) * dilation_x);
     let columns_inside = whole(border.left, from.w, reach, stride_x, to.w);
     let products = operation == WindowOp::Products;
-    let pairs = products && kernels.pairs && takes_pairs(window, to.w);
+    let pairs = products && kernels.pairs && takes_pairs(window, from.w, to.w);
     let alike = if products && kernels.takes_lines {
         lines_alike(geometry, &lines)
     } else {

@@ -199,17 +199,22 @@ pub(super) const TOGETHER: usize = 8;
 pub(crate) const PAIR: usize = 2;
 
 /// Returns true if the kernels in this file can compute two lines of such windows together. A
-/// loaded pixel is then used for all windows that cover it, in both lines. `columns` is the number
-/// of columns of the result.
-pub(crate) fn takes_pairs(window: &Window, columns: usize) -> bool {
+/// loaded pixel is then used for all windows that cover it, in both lines. `width` is the number of
+/// columns of the image, and `columns` that of the result.
+///
+/// Windows of 3 × 3 may have only one column in each border, because [`block`] relies on that.
+pub(crate) fn takes_pairs(window: &Window, width: usize, columns: usize) -> bool {
     let Window {
         size,
         stride,
         dilation,
+        border,
         ..
     } = *window;
     let known = matches!(size, (3, 3) | (5, 5)) && matches!(stride, (1, 1) | (2, 2));
-    known && dilation == (1, 1) && columns >= BLOCK
+    let end = columns.saturating_sub(1) * stride.1 + size.1;
+    let narrow = border.left <= 1 && end <= border.left + width + 1;
+    known && dilation == (1, 1) && columns >= BLOCK && (size == (5, 5) || narrow)
 }
 
 /// The most elements of a mean that are added up one by one. One sum of 512 × 512 equal elements
@@ -329,6 +334,41 @@ impl Walk {
     }
 }
 
+/// The addresses of the first and the last column that some windows cover, row by row. A column
+/// outside the image has the address of zeros in all rows.
+struct Ends {
+    places: [*const f32; 2],
+    /// The distances to the next row.
+    steps: [usize; 2],
+}
+
+impl Ends {
+    /// The ends in the first row. `place` has the address of column 0 and the distance of column
+    /// `last`, and `row` is the distance of rows.
+    #[inline(always)]
+    fn of(row: usize, place: (*const f32, usize), inside: &Range<usize>, last: usize) -> Ends {
+        let mut ends = Ends {
+            places: [ZEROS.as_ptr(); 2],
+            steps: [0; 2],
+        };
+        if inside.start == 0 {
+            (ends.places[0], ends.steps[0]) = (place.0, row);
+        }
+        if inside.end > last {
+            (ends.places[1], ends.steps[1]) = (place.0.wrapping_add(place.1), row);
+        }
+        ends
+    }
+
+    /// Goes on to the next row.
+    #[inline(always)]
+    fn step(&mut self) {
+        unrolled!(i < 2, {
+            self.places[i] = self.places[i].wrapping_add(self.steps[i]);
+        });
+    }
+}
+
 /// Loads the weights of a window of 3 × 3 elements, which are `apart` floats from each other.
 ///
 /// SAFETY: they exist, and the CPU has V's instruction set.
@@ -407,7 +447,8 @@ unsafe fn pair<V: Vector, const BORDER: bool>(line: &Line, at: usize, c: usize) 
 
 /// Computes P pixels of two lines from `at` on, for a vector of channels from `c` on. Windows have
 /// K × K elements and stride S. Each pixel that they cover is loaded once. Without `BORDER` all
-/// columns are inside the image.
+/// columns are inside the image. With it, windows of 3 × 3 may have their first and their last
+/// column outside, and others any columns.
 ///
 /// SAFETY: as `line`.
 #[inline(always)]
@@ -442,13 +483,16 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
             load_nine(&mut nine, weights, channels);
         }
         let walks = BORDER && V::WALKS;
+        let (at_ends, last) = (BORDER && K == 3 && !walks, (P - 1) * S + K - 1);
+        let mut ends = Ends::of(line.x_line, (first, column(last)), &inside, last);
         let mut walk = Walk::none(first);
         if walks {
             walk.begin(line.x_line, &inside, (P - 1) * S + K, column);
         }
         unrolled!(row < 7, {
-            if walks && row > 0 {
+            if row > 0 {
                 walk.step();
+                ends.step();
             }
             if row < K + S && line.turns.contains(&row) {
                 let x = first.wrapping_add(row * line.x_line);
@@ -464,8 +508,9 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
                                 let j = p * S + k;
                                 let value = match inside.contains(&j) {
                                     _ if walks => walk.places[j],
-                                    true => x.wrapping_add(column(j)),
-                                    false => ZEROS.as_ptr(),
+                                    _ if at_ends && j % last == 0 => ends.places[j / last],
+                                    false if !at_ends => ZEROS.as_ptr(),
+                                    _ => x.wrapping_add(column(j)),
                                 };
                                 sums[l][p] = sums[l][p].fma(weight, V::load(value));
                             });

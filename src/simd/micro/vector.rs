@@ -19,6 +19,8 @@ pub(super) trait Vector: Copy {
     /// True if the CPU has registers for the addresses of all columns of some windows. Without them
     /// the address of each element is chosen anew.
     const WALKS: bool = false;
+    /// The number of columns of weights that the inner loop of a micro-kernel takes at a time.
+    const COLUMNS: usize = 1;
     unsafe fn splat(x: f32) -> Self;
     unsafe fn load(from: *const f32) -> Self;
     unsafe fn load_halves(from: *const u16) -> Self;

@@ -161,6 +161,8 @@ macro_rules! vector {
         impl Vector for $name {
             const LANES: usize = $lanes;
             const MANY: bool = $lanes == 16;
+            // Vectors of 16 lanes have four times the work in a column.
+            const COLUMNS: usize = if $lanes == 8 { 4 } else { 1 };
 
             inlined! {
                 fn splat(x: f32) { $name($splat(x)) }
