@@ -202,7 +202,8 @@ pub(crate) const PAIR: usize = 2;
 /// loaded pixel is then used for all windows that cover it, in both lines. `width` is the number of
 /// columns of the image, and `columns` that of the result.
 ///
-/// Windows of 3 × 3 may have only one column in each border, because [`block`] relies on that.
+/// Windows of 3 × 3 may reach only one column beyond each end of a line, because [`block`] relies
+/// on that.
 pub(crate) fn takes_pairs(window: &Window, width: usize, columns: usize) -> bool {
     let Window {
         size,
@@ -447,8 +448,8 @@ unsafe fn pair<V: Vector, const BORDER: bool>(line: &Line, at: usize, c: usize) 
 
 /// Computes P pixels of two lines from `at` on, for a vector of channels from `c` on. Windows have
 /// K × K elements and stride S. Each pixel that they cover is loaded once. Without `BORDER` all
-/// columns are inside the image. With it, windows of 3 × 3 may have their first and their last
-/// column outside, and others any columns.
+/// columns are inside the image. With it, the first and the last column that windows of 3 × 3 cover
+/// may be outside, and any columns of others.
 ///
 /// SAFETY: as `line`.
 #[inline(always)]

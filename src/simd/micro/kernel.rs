@@ -429,9 +429,10 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, 
         // So `shared` addresses stay, and add one offset for k. Multiply-adds of lanes with M > 2
         // exclude this, because a compiler would keep an address for each of four columns.
         let shared = N > 2 && !(V::FMA_OF_LANES && M > 2);
-        // The distances of weights in one panel of the usual size are constants, so several columns
-        // need a single address. The counting, the address and a prefetch of a whole cache line
-        // then cost once for all of them: 22 instructions for twelve multiply-adds, not 26.
+        // Most layers have panels of 16 rows. If all vectors are in one of these, the distances of
+        // their weights are constants, so several columns need a single address. The counting, the
+        // address and one prefetch then cost once for all of them: 22 instructions for twelve
+        // multiply-adds, not 26. The prefetch loads a cache line, so the columns may not have more.
         let together = V::COLUMNS > 1
             && !FAR
             && N * V::LANES <= BESIDE
@@ -492,8 +493,10 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, 
                 while k + V::COLUMNS <= length {
                     unrolled!(c < V::COLUMNS, {
                         let mut w: [V; N] = std::mem::zeroed();
-                        let at = c * BESIDE;
-                        unrolled!(i < N, { w[i] = E::load(weights[0].add(at + i * V::LANES)) });
+                        let first = c * BESIDE;
+                        unrolled!(i < N, {
+                            w[i] = E::load(weights[0].add(first + i * V::LANES))
+                        });
                         products!(w, m, {
                             let value = V::splat(*x[m].add(k + c));
                             move |sum: V, w| sum.fma(w, value)

@@ -17,7 +17,7 @@ pub(super) trait Vector: Copy {
     /// True if the CPU has 32 of these registers, false for 16.
     const MANY: bool = true;
     /// True if the CPU has registers for the addresses of all columns of some windows. Without them
-    /// the address of each element is chosen anew.
+    /// the address of each element is chosen anew, or the addresses of two columns are kept.
     const WALKS: bool = false;
     /// The number of columns of weights that the inner loop of a micro-kernel takes at a time.
     const COLUMNS: usize = 1;
