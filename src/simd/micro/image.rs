@@ -51,8 +51,9 @@ pub(crate) struct Line {
     pub(crate) weights: *const f32,
     /// The bias of each channel; null without biases.
     pub(crate) biases: *const f32,
-    /// The number of lines. It is 1, or for products [`PAIR`] or the value of [`together`]. With
-    /// the last, the windows of all lines must have the same rows inside the image.
+    /// The number of lines. It is 1, or for products the value of [`together`], or [`PAIR`] where
+    /// [`takes_pairs`] is true. With the value of `together`, the windows of all lines must have
+    /// the same rows inside the image.
     pub(crate) lines: usize,
     /// The distance of the windows of two lines, and of two lines of the result, in values.
     pub(crate) next_windows: usize,
@@ -448,8 +449,8 @@ unsafe fn pair<V: Vector, const BORDER: bool>(line: &Line, at: usize, c: usize) 
 
 /// Computes P pixels of two lines from `at` on, for a vector of channels from `c` on. Windows have
 /// K × K elements and stride S. Each pixel that they cover is loaded once. Without `BORDER` all
-/// columns are inside the image. With it, the first and the last column that windows of 3 × 3 cover
-/// may be outside, and any columns of others.
+/// columns are inside the image. With it, windows of 3 × 3 may have the first and the last covered
+/// column outside, and others any columns.
 ///
 /// SAFETY: as `line`.
 #[inline(always)]
