@@ -48,6 +48,7 @@ impl HostEngine {
         let (rows_of_input, order) = (record_rows(plan, BufferRole::Input), model.network.order);
         let element = |i| order.element(model.network.input(), i);
         let input: Vec<u32> = (0..width).map(|i| rows_of_input[element(i)]).collect();
+        let score_rows = record_rows(plan, BufferRole::Scores);
         let sizes = TeamSizes {
             rows: BufferRows {
                 input: rows(BufferRole::Input),
@@ -55,6 +56,7 @@ impl HostEngine {
                 scores: rows(BufferRole::Scores),
             },
             width,
+            outputs: &score_rows,
             arena: plan.arena_bytes / size_of::<f32>(),
             batch: plan.batch,
             flop: model.network.flop(),
@@ -62,7 +64,7 @@ impl HostEngine {
         Ok(HostEngine {
             team: Team::new(steps, sizes, threads, timed)?,
             rows: RecordRows::new(input),
-            score_rows: record_rows(plan, BufferRole::Scores),
+            score_rows,
             has_classes: plan.buffer(BufferRole::Classes).is_some(),
         })
     }

@@ -110,16 +110,14 @@ impl Dense {
             kernels,
             weights,
             unscaled,
-            reads_bytes,
             bytes,
+            ..
         }) = &self.whole
         {
             assert!(weights.run > 0 && self.inputs % weights.run == 0);
             let groups = rows * kernels.groups(self.inputs, weights.run);
             assert!(weights.groups.len() == groups && self.panel % kernels.lanes == 0);
             assert!(weights.start.len() == rows && all(unscaled));
-            let for_bytes = kernels.bytes.is_some() && kernels.group == 4;
-            assert!(for_bytes || !reads_bytes && bytes.is_none());
             assert!(bytes.is_none() || self.activation == Activation::None);
         }
     }

@@ -103,9 +103,11 @@ pub(super) struct TeamState {
     /// network has images, or if a later phase also reads the input.
     pub(super) tile_inputs: Vec<Activations>,
     pub(super) scores: [Activations; SLOTS],
+    /// The rows of the scores without padding.
+    pub(super) outputs: Vec<u32>,
     pub(super) hidden: Vec<Activations>,
     /// For each record, true if a step that writes bytes has read a value that is NaN or infinite.
-    /// The arg-max at the end, which every network with bytes has, clears it.
+    /// The owner then makes its scores NaN.
     pub(super) lost: [Vec<AtomicBool>; SLOTS],
     pub(super) classes: [Vec<AtomicU32>; SLOTS],
     /// The number of threads, including the calling thread.
@@ -406,12 +408,7 @@ impl TeamState {
                 Action::ArgMax(outputs) => {
                     for n in context.records.clone() {
                         let scores = self.record(step.from, context, n);
-                        let scores = std::slice::from_raw_parts_mut(scores, *outputs);
-                        let lost = &self.lost[context.slot][n];
-                        if lost.load(Relaxed) {
-                            lost.store(false, Relaxed);
-                            scores.fill(f32::NAN);
-                        }
+                        let scores = std::slice::from_raw_parts(scores, *outputs);
                         self.classes[context.slot][n].store(argmax(scores), Relaxed);
                     }
                 }

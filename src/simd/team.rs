@@ -49,6 +49,9 @@ pub(crate) struct Team {
     /// The job of each slot that was left to `schedule` and not collected yet. `None` also after a
     /// batch that `submit` has computed.
     flying: [Option<u32>; SLOTS],
+    /// The number of records of each slot's batch whose marks of lost values [`Team::collect`] has
+    /// not looked at yet.
+    unchecked: [usize; SLOTS],
     /// Batches with at least this many records are shared with the workers.
     share_from: usize,
     /// Batches with at least this many records wake sleeping workers.
@@ -63,6 +66,8 @@ pub(crate) struct TeamSizes<'a> {
     pub(crate) rows: BufferRows<'a>,
     /// The numbers of a record: the rows of the input without padding.
     pub(crate) width: usize,
+    /// The rows of the scores without padding.
+    pub(crate) outputs: &'a [u32],
     /// The size in values that the plan counts for the arena, which holds the hidden buffers of a
     /// record.
     pub(crate) arena: usize,
@@ -114,6 +119,7 @@ impl Team {
             shared: Arc::clone(&shared),
             workers: Vec::with_capacity(threads - 1),
             flying: [None; SLOTS],
+            unchecked: [0; SLOTS],
             share_from: if threads > 1 {
                 records(INLINE_US)
             } else {
@@ -216,12 +222,14 @@ impl Team {
         assert!((1..=self.batch).contains(&records), "{records} records");
         self.deferred(slot).submit();
         if records >= self.share_from {
+            self.unchecked[slot] = records;
             let wake = records >= self.wake_from;
             self.flying[slot] = Some(self.shared.schedule.submit(slot, records, wake));
             return;
         }
         // Jobs share the hidden buffers, so all earlier jobs are completed first.
         (0..SLOTS).for_each(|s| self.collect(s));
+        self.unchecked[slot] = records;
         for phase in 0..self.shared.phases(records) {
             for tile in 0..self.shared.tiles(phase, records) {
                 let tile = Tile {
@@ -241,6 +249,32 @@ impl Team {
         if let Some(job) = self.flying[slot].take() {
             self.shared.schedule.complete(job, &*self.shared);
         }
+        let records = std::mem::take(&mut self.unchecked[slot]);
+        self.refuse_lost(slot, records);
+    }
+
+    /// Makes the results of records NaN that lost a value which was NaN or infinite, because bytes
+    /// cannot hold it.
+    fn refuse_lost(&mut self, slot: usize, records: usize) {
+        let TeamState {
+            lost,
+            classes,
+            scores,
+            outputs,
+            ..
+        } = &*self.shared;
+        for (n, lost) in lost[slot][..records].iter().enumerate() {
+            if !lost.load(Relaxed) {
+                continue;
+            }
+            lost.store(false, Relaxed);
+            classes[slot][n].store(NAN_CLASS, Relaxed);
+            // SAFETY: the slot's job is complete, and another one needs `&mut self`.
+            let record = unsafe { &mut scores[slot].floats.slice_mut()[n * scores[slot].stride..] };
+            outputs
+                .iter()
+                .for_each(|&row| record[row as usize] = f32::NAN);
+        }
     }
 
     /// Returns the distance of two records of a slot's scores in floats, and the scores.
@@ -248,7 +282,7 @@ impl Team {
     /// # Panics
     /// If the slot was submitted and not collected.
     pub(crate) fn scores(&self, slot: usize) -> (usize, &[f32]) {
-        assert!(self.flying[slot].is_none(), "slot {slot} was not collected");
+        assert!(self.unchecked[slot] == 0, "slot {slot} was not collected");
         let buffer = &self.shared.scores[slot];
         // SAFETY: no job writes to the scores, and another job needs `&mut self`.
         (buffer.stride, unsafe { buffer.floats.slice() })
@@ -257,6 +291,7 @@ impl Team {
     /// Returns the class of a record of a collected slot, if the network ends with an arg-max. It
     /// is [`NAN_CLASS`] if a score is NaN or infinite.
     pub(crate) fn class(&self, slot: usize, record: usize) -> u32 {
+        assert!(self.unchecked[slot] == 0, "slot {slot} was not collected");
         self.shared.classes[slot][record].load(Relaxed)
     }
 
@@ -394,6 +429,7 @@ fn state(
             records: UnsafeCell::new(Deferred::new(batch, width)),
         }),
         width,
+        outputs: sizes.outputs.into(),
         scores: slots(rows.scores)?,
         hidden,
         lost: [(); SLOTS].map(|()| (0..batch).map(|_| AtomicBool::new(false)).collect()),

@@ -1815,6 +1815,7 @@ fn records_are_alike(sizes: [usize; 5], image: bool) {
         let sizes = TeamSizes {
             rows,
             width: 300,
+            outputs: &[],
             arena: 0,
             batch,
             flop,

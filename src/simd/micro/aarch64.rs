@@ -1,6 +1,8 @@
 //! The vectors and micro-kernels of NEON, which every aarch64 CPU has.
 
-use super::bytes::{self, ByteKernels, ByteSum, Bytes, ChannelWindows, TapOrder, WholeVector};
+use super::bytes::{
+    self, ByteKernels, ByteSum, Bytes, ChannelWindows, TapOrder, Taps, WholeVector,
+};
 use super::image;
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, compiled, inlined};
@@ -63,12 +65,12 @@ const DOTS: WholeKernels = WholeKernels {
     signed: true,
     weights: [-128, 127],
     affine: whole::affine::<Dots, 4, 2, 4, 4, 1, 8>,
-    bytes: Some(ByteKernels {
+    bytes: ByteKernels {
         block: 4 * Dots::LANES,
-        order: TapOrder::ByChannel,
+        order: TapOrder::Channel,
         channels: dots_channels,
         sum: dots_sum,
-    }),
+    },
 };
 
 /// Without −128 among the weights, the sum of two products of bytes has 16 bits.
@@ -76,12 +78,12 @@ const PRODUCTS: WholeKernels = WholeKernels {
     name: "neon",
     weights: [-127, 127],
     affine: whole::affine::<Products, 4, 2, 2, 4, 1, 4>,
-    bytes: Some(ByteKernels {
+    bytes: ByteKernels {
         block: 4 * Products::LANES,
-        order: TapOrder::ByTap,
-        channels: bytes::channels::<Dots, true>,
+        order: TapOrder::Tap,
+        channels: bytes::channels::<Dots, ByTap>,
         sum: bytes::sum::<Dots>,
-    }),
+    },
     ..DOTS
 };
 
@@ -116,22 +118,52 @@ dot!(
         1 => sdot!(sums, weights, values, "4b[1]"),
         2 => sdot!(sums, weights, values, "4b[2]"),
         _ => sdot!(sums, weights, values, "4b[3]"),
-    }),
-    // Two products have 16 bits together, because no weight is −128.
-    by_tap(sums, values, weights) {
-        let (x, y, z) = (values[0].bytes(), values[1].bytes(), values[2].bytes());
-        let (u, v, w) = (weights[0].bytes(), weights[1].bytes(), weights[2].bytes());
-        let low = vmull_s8(vget_low_s8(x), vget_low_s8(u));
-        let low = vmlal_s8(low, vget_low_s8(y), vget_low_s8(v));
-        let high = vmlal_high_s8(vmull_high_s8(x, u), y, v);
-        add_halves(sums, low, high);
-        add_halves(sums, vmull_s8(vget_low_s8(z), vget_low_s8(w)), vmull_high_s8(z, w));
-    },
-    bytes(bytes::store::<Dots, N>)
+    })
 );
 
+/// [`TapOrder::Tap`].
+struct ByTap;
+
+// SAFETY of the bodies: the trait's promise.
+impl Taps<Dots> for ByTap {
+    const ORDER: TapOrder = TapOrder::Tap;
+    type Weights = [Dots; 4];
+
+    #[inline(always)]
+    unsafe fn weights(from: *const u32) -> [Dots; 4] {
+        // SAFETY: the trait's promise.
+        unsafe { bytes::four::<Dots>(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn line<const P: usize>(
+        sums: &mut [[Dots; 4]; P],
+        three: [Dots; 3],
+        weights: &[[Dots; 4]; 3],
+        k: usize,
+    ) {
+        // SAFETY: the trait's promise.
+        unsafe {
+            let (x, y, z) = (three[0].bytes(), three[1].bytes(), three[2].bytes());
+            unrolled!(p < P, {
+                if p <= k && k < p + 3 {
+                    let [u, v, w, _] = weights[k - p];
+                    let (u, v, w) = (u.bytes(), v.bytes(), w.bytes());
+                    // Two products have 16 bits together, because no weight is −128.
+                    let low = vmull_s8(vget_low_s8(x), vget_low_s8(u));
+                    let low = vmlal_s8(low, vget_low_s8(y), vget_low_s8(v));
+                    let high = vmlal_high_s8(vmull_high_s8(x, u), y, v);
+                    add_halves(&mut sums[p], low, high);
+                    let low = vmull_s8(vget_low_s8(z), vget_low_s8(w));
+                    add_halves(&mut sums[p], low, vmull_high_s8(z, w));
+                }
+            });
+        }
+    }
+}
+
 compiled! { "dotprod":
-    dots_channels = bytes::channels::<Dots, false>, (windows: &ChannelWindows<'_>);
+    dots_channels = bytes::channels::<Dots, bytes::ByChannel>, (windows: &ChannelWindows<'_>);
     dots_sum = bytes::sum::<Dots>, (sum: &ByteSum);
 }
 

@@ -391,14 +391,14 @@ macro_rules! whole_kernels {
             // Without −128 among the weights, the sum of two products of bytes has 16 bits.
             weights: [-127, 127],
             affine: whole::affine::<$tiles, 2, 1, 2, 2, 1, 2>,
-            bytes: Some(ByteKernels {
+            bytes: ByteKernels {
                 block: 8,
-                order: TapOrder::ByTap,
+                order: TapOrder::Tap,
                 // SAFETY: the caller's promise is passed on.
                 channels: |windows| unsafe { channels(&windows.into()) },
                 // SAFETY: the caller's promise is passed on.
                 sum: |sum| unsafe { sum_of_bytes(&sum.into()) },
-            }),
+            },
         }
     }};
 }

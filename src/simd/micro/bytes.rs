@@ -7,8 +7,9 @@
 //! from −128 to 127. A depthwise convolution treats as many bytes of a pixel at a time as four
 //! vectors of sums have lanes, or two on 32-bit ARM. Most instruction sets interleave the bytes of
 //! three neighbouring pixels, so that each 32 bits have the three values of a channel in a line of
-//! the window. One instruction then adds three products to each sum. ARM without dot products
-//! multiplies pixel by pixel ([`TapOrder::ByTap`]).
+//! the window. One instruction then adds three products to each sum. AVX2 makes two 16-bit pairs of
+//! the three ([`TapOrder::Pair`]). ARM without dot products multiplies pixel by pixel
+//! ([`TapOrder::Tap`]).
 
 use super::vector::Vector;
 use super::whole::{Dot, Rescale};
@@ -38,16 +39,20 @@ pub(crate) struct ByteKernels {
 pub(crate) enum TapOrder {
     /// The three weights of a channel and a zero, then those of the next channel. Channels are in
     /// the order of [`WholeVector::quads`].
-    ByChannel,
+    Channel,
     /// The first weights of all channels, then the second ones, the third ones, and zeros. No
     /// weight is −128.
-    ByTap,
+    Tap,
+    /// 16-bit weights: the first and the second weight of each channel, then the third weight of
+    /// each channel and a zero. Channels are in the order of [`WholeVector::quads`].
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    Pair,
 }
 
 impl TapOrder {
     /// Returns the channel at `place` of all blocks, which have `block` channels each.
     pub(crate) fn channel(self, place: usize, block: usize) -> usize {
-        if self == TapOrder::ByTap {
+        if self == TapOrder::Tap {
             return place;
         }
         let (lanes, first) = (block / 4, place / block * block);
@@ -55,13 +60,26 @@ impl TapOrder {
         first + lane / 4 * 16 + vector * 4 + lane % 4
     }
 
-    /// Returns the byte of a line's weights that has the weight of a column, for the channel at
-    /// `place` of a block.
-    pub(crate) fn byte(self, place: usize, column: usize, block: usize) -> usize {
+    /// The number of 32-bit words that a line's weights of a channel take.
+    pub(crate) fn words(self) -> usize {
         match self {
-            TapOrder::ByChannel => 4 * place + column,
-            TapOrder::ByTap => block * column + place,
+            TapOrder::Channel | TapOrder::Tap => 1,
+            TapOrder::Pair => 2,
         }
+    }
+
+    /// Writes the weight of a column to a line's weights, for the channel at `place` of a block.
+    pub(crate) fn write(self, weight: i32, place: usize, column: usize, line: &mut [u32]) {
+        let block = line.len() / self.words();
+        let (word, shift, bits) = match self {
+            TapOrder::Channel => (place, 8 * column, 8),
+            TapOrder::Tap => {
+                let byte = block * column + place;
+                (byte / 4, 8 * (byte % 4), 8)
+            }
+            TapOrder::Pair => (column / 2 * block + place, 16 * (column % 2), 16),
+        };
+        line[word] |= (weight as u32 & u32::MAX >> (32 - bits)) << shift;
     }
 }
 
@@ -236,6 +254,7 @@ pub(crate) struct ChannelWeights {
     pub(crate) start: Vec<i32>,
     pub(crate) factors: Vec<f32>,
     pub(crate) summands: Vec<f32>,
+    pub(crate) order: TapOrder,
     /// The kernel that computes the convolution, and its number of channels in a block.
     pub(crate) kernel: unsafe fn(&ChannelWindows<'_>),
     pub(crate) block: usize,
@@ -297,11 +316,79 @@ struct Covered {
 /// The bytes of a vector of the widest instruction set.
 const WIDEST: usize = 64;
 
-/// Computes some lines of a depthwise convolution. `BY_TAP` says that weights have that order.
+/// The products of windows in one [`TapOrder`].
 ///
-/// SAFETY: the windows are sound, and the CPU has the instruction set.
+/// SAFETY of all functions: the CPU has the instruction set, and pointers are valid for the weights
+/// of a line.
+pub(super) trait Taps<D: ByteDot> {
+    const ORDER: TapOrder;
+    /// The weights of a line of the window.
+    type Weights: Copy;
+    unsafe fn weights(from: *const u32) -> Self::Weights;
+    /// Adds the products of line `k` of the image, with its three pixels, to the sums of P lines of
+    /// results, of which each has a window of three lines.
+    unsafe fn line<const P: usize>(
+        sums: &mut [[D; 4]; P],
+        three: [D::Groups; 3],
+        weights: &[Self::Weights; 3],
+        k: usize,
+    );
+}
+
+/// [`TapOrder::Channel`].
+pub(super) struct ByChannel;
+
+// SAFETY of the bodies: the trait's promise.
+impl<D: ByteDot> Taps<D> for ByChannel {
+    const ORDER: TapOrder = TapOrder::Channel;
+    type Weights = [D::Groups; 4];
+
+    #[inline(always)]
+    unsafe fn weights(from: *const u32) -> [D::Groups; 4] {
+        // SAFETY: the trait's promise.
+        unsafe { four::<D>(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn line<const P: usize>(
+        sums: &mut [[D; 4]; P],
+        three: [D::Groups; 3],
+        weights: &[[D::Groups; 4]; 3],
+        k: usize,
+    ) {
+        // SAFETY: the trait's promise.
+        unsafe {
+            let quads = D::Groups::quads(three);
+            unrolled!(p < P, {
+                if p <= k && k < p + 3 {
+                    unrolled!(i < 4, {
+                        sums[p][i] = sums[p][i].dot(quads[i], weights[k - p][i]);
+                    });
+                }
+            });
+        }
+    }
+}
+
+/// Loads four vectors of weights.
+///
+/// SAFETY: as [`Taps`].
 #[inline(always)]
-pub(super) unsafe fn channels<D: ByteDot, const BY_TAP: bool>(w: &ChannelWindows<'_>) {
+pub(super) unsafe fn four<D: Dot>(from: *const u32) -> [D::Groups; 4] {
+    // SAFETY: the caller's promise. A vector of zero bytes is zeros.
+    unsafe {
+        let mut four: [D::Groups; 4] = std::mem::zeroed();
+        unrolled!(i < 4, { four[i] = D::load(from.add(i * D::LANES)) });
+        four
+    }
+}
+
+/// Computes some lines of a depthwise convolution.
+///
+/// SAFETY: the windows are sound, their weights have the order of `T`, and the CPU has the
+/// instruction set.
+#[inline(always)]
+pub(super) unsafe fn channels<D: ByteDot, T: Taps<D>>(w: &ChannelWindows<'_>) {
     let block = 4 * D::LANES;
     let zeros = [w.weights.zero; WIDEST];
     let Window {
@@ -337,8 +424,8 @@ pub(super) unsafe fn channels<D: ByteDot, const BY_TAP: bool>(w: &ChannelWindows
             // SAFETY: passed on.
             unsafe {
                 match two {
-                    true => part.columns::<D, BY_TAP, 2>(),
-                    false => part.columns::<D, BY_TAP, 1>(),
+                    true => part.columns::<D, T, 2>(),
+                    false => part.columns::<D, T, 1>(),
                 }
             }
         }
@@ -370,7 +457,7 @@ impl Part<'_> {
     ///
     /// SAFETY: as [`channels`].
     #[inline(always)]
-    unsafe fn columns<D: ByteDot, const BY_TAP: bool, const P: usize>(&self) {
+    unsafe fn columns<D: ByteDot, T: Taps<D>, const P: usize>(&self) {
         let Part {
             w,
             ref lines,
@@ -386,15 +473,15 @@ impl Part<'_> {
         let pixels = w.weights.pixels;
         let size = w.pixel - self.first;
         // SAFETY: `weights` has groups for all blocks.
-        let weights: [[D::Groups; 4]; 3] = unsafe {
-            let mut weights: [[D::Groups; 4]; 3] = std::mem::zeroed();
-            let from = w.weights.groups.as_ptr().add(3 * self.first);
-            unrolled!(k < 3, {
-                unrolled!(i < 4, {
-                    weights[k][i] = D::load(from.add((4 * k + i) * D::LANES));
-                });
-            });
-            weights
+        let weights = unsafe {
+            let words = T::ORDER.words();
+            let (from, line) = (w.weights.groups.as_ptr(), words * 4 * D::LANES);
+            let from = from.add(3 * words * self.first);
+            [
+                T::weights(from),
+                T::weights(from.add(line)),
+                T::weights(from.add(2 * line)),
+            ]
         };
         let (full, apart) = (4 * D::LANES, stride * w.x_pixel);
         let beside = apart == w.pixel;
@@ -403,7 +490,7 @@ impl Part<'_> {
             if !inside.contains(&column) {
                 let (places, bytes) = (self.bordered(column), size.min(full));
                 // SAFETY: passed on. The places are pixels of the image, or zeros.
-                unsafe { self.some::<D, BY_TAP, P, SOME>(&places, &weights, column, bytes) };
+                unsafe { self.some::<D, T, P, SOME>(&places, &weights, column, bytes) };
                 column += 1;
                 continue;
             }
@@ -421,16 +508,16 @@ impl Part<'_> {
             // begin with, or zeros.
             unsafe {
                 if pixels > 1 && !beside && pixels <= left {
-                    self.some::<D, BY_TAP, P, APART>(&places, &weights, column, full);
+                    self.some::<D, T, P, APART>(&places, &weights, column, full);
                     column += pixels;
                 } else if pixels > 1 && !beside {
-                    self.some::<D, BY_TAP, P, SOME>(&places, &weights, column, size);
+                    self.some::<D, T, P, SOME>(&places, &weights, column, size);
                     column += 1;
                 } else if bytes == full {
-                    self.some::<D, BY_TAP, P, FULL>(&places, &weights, column, full);
+                    self.some::<D, T, P, FULL>(&places, &weights, column, full);
                     column += pixels;
                 } else {
-                    self.some::<D, BY_TAP, P, SOME>(&places, &weights, column, bytes);
+                    self.some::<D, T, P, SOME>(&places, &weights, column, bytes);
                     column += pixels.min(left);
                 }
             }
@@ -466,10 +553,10 @@ impl Part<'_> {
     ///
     /// SAFETY: as [`channels`]. The places are valid for the bytes.
     #[inline(always)]
-    unsafe fn some<D: ByteDot, const BY_TAP: bool, const P: usize, const LOAD: u8>(
+    unsafe fn some<D: ByteDot, T: Taps<D>, const P: usize, const LOAD: u8>(
         &self,
         places: &[[*const u8; 3]; 4],
-        weights: &[[D::Groups; 4]; 3],
+        weights: &[T::Weights; 3],
         column: usize,
         count: usize,
     ) {
@@ -498,21 +585,7 @@ impl Part<'_> {
                             _ => D::Groups::load_bytes(places[k][i], count),
                         };
                     });
-                    let quads = match BY_TAP {
-                        true => [three[0]; 4],
-                        false => D::Groups::quads(three),
-                    };
-                    unrolled!(p < P, {
-                        if p <= k && k < p + 3 {
-                            if BY_TAP {
-                                D::add_taps(&mut sums[p], &three, &weights[k - p]);
-                            } else {
-                                unrolled!(i < 4, {
-                                    sums[p][i] = sums[p][i].dot(quads[i], weights[k - p][i]);
-                                });
-                            }
-                        }
-                    });
+                    T::line(&mut sums, three, weights, k);
                 }
             });
             let limits = Limits::of::<D>(&numbers.bytes);

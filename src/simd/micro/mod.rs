@@ -31,9 +31,9 @@ pub(crate) mod decode;
 mod image;
 #[cfg_attr(target_arch = "arm", allow(dead_code))]
 mod vector;
-// 32-bit ARM has its kernels for bytes in C, and AVX2 has none.
+// 32-bit ARM has its kernels for bytes in C, and other CPUs have none.
 #[cfg_attr(
-    not(any(all(target_arch = "x86_64", mortonnet_avx512), target_arch = "aarch64")),
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
     allow(dead_code)
 )]
 mod bytes;

@@ -3,8 +3,9 @@
 //!
 //! Values come as bytes, or as floats, which hold the whole numbers of a model of 8-bit integers.
 //! Floats are packed into bytes or 16-bit integers, some thousand at a time, with the border of the
-//! image. Bytes are copied with the border. So a window is a few runs of packed values, which are
-//! equally far from each other in all windows. Windows of a single pixel in bytes are not copied.
+//! image. Bytes are copied or packed with the border. So a window is a few runs of packed values,
+//! which are equally far from each other in all windows. If groups are bytes, windows of a single
+//! pixel in bytes are not copied.
 //!
 //! The sums are 32-bit integers, so they are exact. A sum that exceeds 2²⁴ is rounded once, when it
 //! becomes a float. Results are floats, or bytes again.
@@ -144,9 +145,10 @@ impl WholeWindows {
         }
     }
 
-    /// True if windows of bytes are used where they are, because each is a single pixel. The last
-    /// group of a pixel may read padding, but not the next pixel.
-    fn stand(&self) -> bool {
+    /// True if windows of bytes are used where they are, because each is a single pixel, and groups
+    /// of `group` values are bytes. The last group of a pixel may read padding, but not the next
+    /// pixel.
+    fn stand(&self, group: usize) -> bool {
         let Window {
             size,
             stride,
@@ -154,7 +156,31 @@ impl WholeWindows {
             ..
         } = self.window;
         let plain = size == (1, 1) && stride == (1, 1) && border == Border::default();
-        self.bytes && plain && self.channels.next_multiple_of(4) <= self.pixel
+        self.bytes && group == 4 && plain && self.channels.next_multiple_of(4) <= self.pixel
+    }
+
+    /// Returns the same windows as one line, if each is a single pixel and the lines have no gap.
+    #[inline(always)]
+    fn in_one_line(&self) -> WholeWindows {
+        let Window {
+            size,
+            stride,
+            border,
+            ..
+        } = self.window;
+        let plain = size == (1, 1) && stride == (1, 1) && border == Border::default();
+        let all = self.columns == (0..self.width) && self.line == self.width * self.pixel;
+        if !plain || !all {
+            return self.clone();
+        }
+        WholeWindows {
+            x: self.x_at(self.lines.start * self.line),
+            width: self.width * self.lines.len(),
+            height: 1,
+            lines: 0..1,
+            columns: 0..self.width * self.lines.len(),
+            ..*self
+        }
     }
 
     /// Returns how many lines and columns of windows are computed next, if the lines from `line` on
@@ -234,8 +260,8 @@ pub(crate) struct WholeKernels {
     ///
     /// SAFETY: the subproblem is sound, and the CPU has the instruction set.
     pub(crate) affine: unsafe fn(&WholeSubproblem<'_>),
-    /// The kernels for values that stay bytes between layers. `None` if values are floats there.
-    pub(crate) bytes: Option<ByteKernels>,
+    /// The kernels for values that stay bytes between layers.
+    pub(crate) bytes: ByteKernels,
 }
 
 impl WholeKernels {
@@ -252,6 +278,8 @@ impl WholeKernels {
                 let first = if self.signed { 128 } else { 0 };
                 (values.len() <= 256).then_some(values.start + first)
             }
+            // Bytes of pairs are counted from their smallest number too.
+            _ if values.len() <= 256 => Some(values.start),
             _ => (values.start >= -256 && values.end <= 256).then_some(0),
         }
     }
@@ -347,16 +375,6 @@ pub(super) trait Dot: Tiles + Copy {
         let _ = (sums, values, weights);
         unreachable!("only for products of two groups")
     }
-    /// Adds the products of three vectors of bytes from −128 to 127 with three of weights, which
-    /// are not −128, to the sums of four vectors. Only for kernels with weights by tap.
-    unsafe fn add_taps(
-        sums: &mut [Self; 4],
-        values: &[Self::Groups; 3],
-        weights: &[Self::Groups; 4],
-    ) {
-        let _ = (sums, values, weights);
-        unreachable!("only for weights by tap")
-    }
     /// The sums as floats, rounded to the nearest.
     unsafe fn floats(self) -> Self::Float;
     /// Loads `count` floats, fewer than `LANES`. The other lanes are 0.
@@ -365,12 +383,8 @@ pub(super) trait Dot: Tiles + Copy {
     /// of which those in [`packed_bits`] are allowed.
     unsafe fn pack_lanes(floats: Self::Float, to: *mut u8) -> Self::Groups;
     unsafe fn or(a: Self::Groups, b: Self::Groups) -> Self::Groups;
-    /// Rounds N vectors of scaled sums and stores them as bytes. Only for instruction sets with
-    /// [`ByteKernels`].
-    unsafe fn store_bytes<const N: usize>(values: [Self::Float; N], bytes: &Bytes, to: *mut u8) {
-        let _ = (values, bytes, to);
-        unreachable!("only for kernels of bytes")
-    }
+    /// Rounds N vectors of scaled sums and stores them as bytes.
+    unsafe fn store_bytes<const N: usize>(values: [Self::Float; N], bytes: &Bytes, to: *mut u8);
 }
 
 /// Defines a vector of sums and of groups, as `$name($type)`, for an instruction set.
@@ -379,8 +393,7 @@ macro_rules! dot {
      $load:ident, $or:ident, $floats:ident, |$sums:ident, $values:ident, $weights:ident| $dot:expr,
      |$bits:ident, $to:ident| $pack:expr, |$from:ident, $count:ident| $some:expr
      $(, of_lanes(|$all:ident, $four:ident, $rows:ident, $lane:ident| $lanes:expr))?
-     $(, by_tap($tap_sums:ident, $tap_values:ident, $tap_weights:ident) $taps:block)?
-     $(, bytes($bytes:path))?) => {
+) => {
         #[derive(Clone, Copy)]
         struct $name($type);
 
@@ -417,29 +430,15 @@ macro_rules! dot {
                 }
             )?
 
-            $(
-                #[inline(always)]
-                unsafe fn add_taps(
-                    $tap_sums: &mut [Self; 4],
-                    $tap_values: &[Self; 3],
-                    $tap_weights: &[Self; 4],
-                ) {
-                    // SAFETY: the trait's promise.
-                    unsafe { $taps }
-                }
-            )?
-
-            $(
-                #[inline(always)]
-                unsafe fn store_bytes<const N: usize>(
-                    values: [$float; N],
-                    bytes: &Bytes,
-                    to: *mut u8,
-                ) {
-                    // SAFETY: the trait's promise.
-                    unsafe { $bytes(values, bytes, to) }
-                }
-            )?
+            #[inline(always)]
+            unsafe fn store_bytes<const N: usize>(
+                values: [$float; N],
+                bytes: &Bytes,
+                to: *mut u8,
+            ) {
+                // SAFETY: the trait's promise.
+                unsafe { bytes::store::<$name, N>(values, bytes, to) }
+            }
 
             #[inline(always)]
             unsafe fn floats(self) -> $float {
@@ -670,6 +669,42 @@ pub(super) unsafe fn pack_windows<D: Tiles>(
     }
 }
 
+/// Packs `count` zeros less `low` as numbers of `size` bytes.
+///
+/// SAFETY: `to` is valid for them.
+#[inline(always)]
+unsafe fn zeros(size: usize, to: *mut u8, count: usize, low: f32) {
+    let (zero, mut i) = (-low as i32, 0);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if size == 1 {
+            return to.write_bytes(zero as u8, count);
+        }
+        while i < count {
+            to.cast::<i16>().add(i).write(zero as i16);
+            i += 1;
+        }
+    }
+}
+
+/// Copies `count` bytes as numbers of `size` bytes.
+///
+/// SAFETY: `from` is valid for the bytes, and `to` for the numbers.
+#[inline(always)]
+unsafe fn copy(size: usize, from: *const u8, to: *mut u8, count: usize) {
+    let mut i = 0;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if size == 1 {
+            return to.copy_from_nonoverlapping(from, count);
+        }
+        while i < count {
+            to.cast::<i16>().add(i).write((*from.add(i)).into());
+            i += 1;
+        }
+    }
+}
+
 /// Packs line `y` of the image with its border, and adds its bits to `bits` as [`Tiles::pack`]
 /// does.
 ///
@@ -684,13 +719,10 @@ unsafe fn pack_line<D: Tiles>(
     to: *mut u8,
 ) -> D::Bits {
     let (size, channels, window) = (4 / D::GROUP, windows.channels, &windows.window);
-    // A packed 0. 16-bit integers are packed as they are.
-    let zero = if size == 1 { -low as i32 as u8 } else { 0 };
     // SAFETY: the caller's promise.
     unsafe {
         let fill = |at: usize, pixels: usize| {
-            let size = channels * size;
-            to.add(at * size).write_bytes(zero, pixels * size);
+            zeros(size, to.add(at * channels * size), pixels * channels, low);
         };
         let line = y.wrapping_sub(window.border.top);
         if line >= windows.height {
@@ -710,7 +742,7 @@ unsafe fn pack_line<D: Tiles>(
                 let inside = to.add(begin * channels * size);
                 let count = (end - begin) * channels;
                 match windows.bytes {
-                    true => inside.copy_from_nonoverlapping(from.cast(), count),
+                    true => copy(size, from.cast(), inside, count),
                     false => bits = D::pack(bits, from, inside, count, low),
                 }
             }
@@ -722,7 +754,7 @@ unsafe fn pack_line<D: Tiles>(
                     let from = windows.x_at(start + column * windows.pixel);
                     let pixel = to.add(x * channels * size);
                     match windows.bytes {
-                        true => pixel.copy_from_nonoverlapping(from.cast(), channels),
+                        true => copy(size, from.cast(), pixel, channels),
                         false => bits = D::pack(bits, from, pixel, channels, low),
                     }
                 } else {
@@ -768,10 +800,10 @@ pub(super) unsafe fn affine<
 >(
     whole: &WholeSubproblem<'_>,
 ) {
-    let windows = &whole.windows;
-    if windows.stand() {
+    let windows = &whole.windows.in_one_line();
+    if windows.stand(D::GROUP) {
         // SAFETY: passed on.
-        return unsafe { standing::<D, M, H, N, K, W, S>(whole) };
+        return unsafe { standing::<D, M, H, N, K, W, S>(whole, windows) };
     }
     let mut packed = Packed {
         values: MaybeUninit::uninit(),
@@ -802,7 +834,8 @@ pub(super) unsafe fn affine<
     }
 }
 
-/// Computes a subproblem whose windows are used where they are.
+/// Computes a subproblem whose windows are used where they are. `windows` are those of the
+/// subproblem.
 ///
 /// SAFETY: as [`affine`].
 #[inline(always)]
@@ -816,13 +849,9 @@ unsafe fn standing<
     const S: usize,
 >(
     whole: &WholeSubproblem<'_>,
+    windows: &WholeWindows,
 ) {
-    let windows = &whole.windows;
-    let (mut lines, mut columns) = (windows.lines.len(), windows.columns.len());
-    // Lines without a gap are one line.
-    if columns == windows.width && windows.line == columns * windows.pixel {
-        (lines, columns) = (1, lines * columns);
-    }
+    let (lines, columns) = (windows.lines.len(), windows.columns.len());
     let most = (STANDING / windows.pixel / M * M).max(M);
     let mut result = whole.result;
     for line in (windows.lines.start..).take(lines) {

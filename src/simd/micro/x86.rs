@@ -1,5 +1,8 @@
 //! Vectors and micro-kernels for x86-64: AVX2 with FMA, and AVX-512.
 
+use super::bytes::{
+    self, ByteKernels, ByteSum, Bytes, ChannelWindows, TapOrder, Taps, WholeVector,
+};
 use super::image::{self, Line, Scaling, WholeSum};
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, compiled, inlined};
@@ -9,6 +12,7 @@ use super::whole::{
 use super::winograd::{self, Pixels, Steps, Transforms};
 use super::{Activation, Arithmetic, Bounds, Kernels, of_bytes, of_halves};
 use crate::planner::tiles::TileSize;
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 /// Returns the kernels that the CPU and the operating system support, fastest first.
@@ -242,6 +246,94 @@ vector!(
     _mm256_cvtepi32_ps
 );
 
+/// Implements [`WholeVector`] for a vector of 256 bits.
+macro_rules! bytes_of_256_bits {
+    ($name:ident) => {
+        // SAFETY of the bodies: the trait's promise.
+        impl WholeVector for $name {
+            type Float = F32x8;
+
+            inlined! {
+                fn nearest(F32x8(floats): F32x8) { $name(_mm256_cvtps_epi32(floats)) }
+                fn narrow([a, b, c, d]: [Self; 4], $name(low): Self) {
+                    {
+                        let first = _mm256_subs_epi16(_mm256_packs_epi32(a.0, b.0), low);
+                        let second = _mm256_subs_epi16(_mm256_packs_epi32(c.0, d.0), low);
+                        $name(_mm256_packus_epi16(first, second))
+                    }
+                }
+                fn in_order(self) {
+                    {
+                        let places = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+                        $name(_mm256_permutevar8x32_epi32(self.0, places))
+                    }
+                }
+                fn max_bytes(self, $name(other): Self) {
+                    $name(_mm256_max_epu8(self.0, other))
+                }
+                fn min_bytes(self, $name(other): Self) {
+                    $name(_mm256_min_epu8(self.0, other))
+                }
+                fn load_bytes(from: *const u8, count: usize) {
+                    $name(match count {
+                        32.. => _mm256_loadu_si256(from.cast()),
+                        _ => _mm256_zextsi128_si256(_mm_loadu_si128(from.cast())),
+                    })
+                }
+                fn load_pixels(from: *const u8, _pixel: usize, apart: usize) {
+                    $name(_mm256_loadu2_m128i(from.wrapping_add(apart).cast(), from.cast()))
+                }
+                fn load_numbers(from: *const u8) {
+                    $name(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast())))
+                }
+                fn shift(self, count: u32) {
+                    $name(_mm256_sra_epi32(self.0, _mm_cvtsi32_si128(count as i32)))
+                }
+                fn times(self, $name(other): Self) {
+                    $name(_mm256_mullo_epi32(self.0, other))
+                }
+                fn add(self, $name(other): Self) { $name(_mm256_add_epi32(self.0, other)) }
+            }
+
+            #[inline(always)]
+            unsafe fn store_first(self, to: *mut u8, count: usize) {
+                debug_assert!(matches!(count, 8 | 16 | 32), "whole parts of a vector");
+                // SAFETY: the trait's promise.
+                unsafe {
+                    let low = _mm256_castsi256_si128(self.0);
+                    match count {
+                        32.. => _mm256_storeu_si256(to.cast(), self.0),
+                        16 => _mm_storeu_si128(to.cast(), low),
+                        _ => _mm_storel_epi64(to.cast(), low),
+                    }
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn to_floats(self) -> F32x8 {
+                // SAFETY: the trait's promise.
+                unsafe { self.floats() }
+            }
+
+            #[inline(always)]
+            unsafe fn quads([$name(a), $name(b), $name(c)]: [Self; 3]) -> [Self; 4] {
+                // SAFETY: the trait's promise.
+                unsafe {
+                    let zero = _mm256_setzero_si256();
+                    let (low, high) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
+                    let third = [_mm256_unpacklo_epi8(c, zero), _mm256_unpackhi_epi8(c, zero)];
+                    [
+                        $name(_mm256_unpacklo_epi16(low, third[0])),
+                        $name(_mm256_unpackhi_epi16(low, third[0])),
+                        $name(_mm256_unpacklo_epi16(high, third[1])),
+                        $name(_mm256_unpackhi_epi16(high, third[1])),
+                    ]
+                }
+            }
+        }
+    };
+}
+
 /// Integer kernels for AVX2 that multiply 16-bit integers and add two products to a sum. Twelve
 /// sums, two vectors of weights, a value and a product fit the sixteen registers.
 const PAIRS: WholeKernels = WholeKernels {
@@ -251,7 +343,12 @@ const PAIRS: WholeKernels = WholeKernels {
     signed: false,
     weights: [-256, 255],
     affine: whole::affine::<Pairs, 6, 3, 2, 6, 1, 8>,
-    bytes: None,
+    bytes: ByteKernels {
+        block: 4 * Pairs::LANES,
+        order: TapOrder::Pair,
+        channels: pairs_channels,
+        sum: pairs_sum,
+    },
 };
 
 dot!(
@@ -275,6 +372,90 @@ dot!(
     |from, count| _mm256_maskload_ps(from, first_of_8(count))
 );
 
+compiled! { "avx2,fma":
+    pairs_channels = bytes::channels::<Pairs, ByPair>, (windows: &ChannelWindows<'_>);
+    pairs_sum = bytes::sum::<Pairs>, (sum: &ByteSum);
+}
+
+bytes_of_256_bits!(Pairs);
+
+/// Adds the products of two pairs of values with the weights of vector I of a line to a sum.
+/// Assembly, because the compiler loads weights into registers for both lines of results, and
+/// spills them.
+///
+/// SAFETY: the CPU has AVX2, and `weights` are valid for a line.
+#[target_feature(enable = "avx2,fma")]
+#[inline]
+unsafe fn add_pairs<const I: usize>(
+    mut sum: __m256i,
+    values: [__m256i; 2],
+    weights: *const u32,
+) -> __m256i {
+    // SAFETY: the caller's promise.
+    unsafe {
+        asm!(
+            "vpmaddwd {product}, {first}, ymmword ptr [{weights} + {at_first}]",
+            "vpaddd {sum}, {sum}, {product}",
+            "vpmaddwd {product}, {second}, ymmword ptr [{weights} + {at_second}]",
+            "vpaddd {sum}, {sum}, {product}",
+            sum = inout(ymm_reg) sum,
+            product = out(ymm_reg) _,
+            first = in(ymm_reg) values[0],
+            second = in(ymm_reg) values[1],
+            weights = in(reg) weights,
+            at_first = const 32 * I,
+            at_second = const 32 * (4 + I),
+            options(pure, readonly, nostack, preserves_flags),
+        );
+    }
+    sum
+}
+
+/// [`TapOrder::Pair`]. Weights stay in memory, because they are more than the registers.
+struct ByPair;
+
+// SAFETY of the bodies: the trait's promise.
+impl Taps<Pairs> for ByPair {
+    const ORDER: TapOrder = TapOrder::Pair;
+    type Weights = *const u32;
+
+    #[inline(always)]
+    unsafe fn weights(from: *const u32) -> *const u32 {
+        from
+    }
+
+    #[inline(always)]
+    unsafe fn line<const P: usize>(
+        sums: &mut [[Pairs; 4]; P],
+        [Pairs(a), Pairs(b), Pairs(c)]: [Pairs; 3],
+        weights: &[*const u32; 3],
+        k: usize,
+    ) {
+        // SAFETY: the trait's promise.
+        unsafe {
+            let zero = _mm256_setzero_si256();
+            let first = [_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b)];
+            let second = [_mm256_unpacklo_epi8(c, zero), _mm256_unpackhi_epi8(c, zero)];
+            // Four vectors one after the other, so that the registers hold all sums beside them.
+            // Bytes with zeros between them are 16-bit numbers.
+            macro_rules! vector {
+                ($i:literal, $bytes:ident, $pairs:ident) => {
+                    let values = [$bytes(first[$i / 2], zero), $pairs(second[$i / 2], zero)];
+                    unrolled!(p < P, {
+                        if p <= k && k < p + 3 {
+                            sums[p][$i].0 = add_pairs::<$i>(sums[p][$i].0, values, weights[k - p]);
+                        }
+                    });
+                };
+            }
+            vector!(0, _mm256_unpacklo_epi8, _mm256_unpacklo_epi16);
+            vector!(1, _mm256_unpackhi_epi8, _mm256_unpackhi_epi16);
+            vector!(2, _mm256_unpacklo_epi8, _mm256_unpacklo_epi16);
+            vector!(3, _mm256_unpackhi_epi8, _mm256_unpackhi_epi16);
+        }
+    }
+}
+
 /// Returns a mask in which the first `count` of eight lanes are set.
 ///
 /// SAFETY: the CPU has AVX2.
@@ -295,9 +476,6 @@ const ONE_BITS: i32 = whole::ONE.to_bits() as i32;
 #[cfg(mortonnet_avx512)]
 #[allow(clippy::incompatible_msrv)]
 mod avx512 {
-    use super::super::bytes::{
-        self, ByteKernels, ByteSum, Bytes, ChannelWindows, TapOrder, WholeVector,
-    };
     use super::*;
 
     /// The kernels for AVX-512. 24 sums, three vectors of weights and a value fit the 32 registers.
@@ -392,12 +570,12 @@ mod avx512 {
         signed: false,
         weights: [-128, 127],
         affine: whole::affine::<Bytes512, 6, 2, 4, 8, 2, 8>,
-        bytes: Some(ByteKernels {
+        bytes: ByteKernels {
             block: 4 * Bytes512::LANES,
-            order: TapOrder::ByChannel,
+            order: TapOrder::Channel,
             channels: bytes512_channels,
             sum: bytes512_sum,
-        }),
+        },
     };
 
     dot!(
@@ -417,12 +595,12 @@ mod avx512 {
             _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(numbers));
             numbers
         },
-        |from, count| _mm512_maskz_loadu_ps((1 << count) - 1, from),
-        bytes(bytes::store::<Bytes512, N>)
+        |from, count| _mm512_maskz_loadu_ps((1 << count) - 1, from)
     );
 
     compiled! { "avx512f,avx512bw,avx512vnni,avx2,fma":
-        bytes512_channels = bytes::channels::<Bytes512, false>, (windows: &ChannelWindows<'_>);
+        bytes512_channels = bytes::channels::<Bytes512, bytes::ByChannel>,
+            (windows: &ChannelWindows<'_>);
         bytes512_sum = bytes::sum::<Bytes512>, (sum: &ByteSum);
     }
 
@@ -532,12 +710,12 @@ mod avx512 {
                 signed: false,
                 weights: [-128, 127],
                 affine: whole::affine::<$name, 6, 3, 2, 6, 1, 8>,
-                bytes: Some(ByteKernels {
+                bytes: ByteKernels {
                     block: 4 * $name::LANES,
-                    order: TapOrder::ByChannel,
+                    order: TapOrder::Channel,
                     channels: $channels,
                     sum: $sum,
-                }),
+                },
             };
 
             dot!(
@@ -563,97 +741,16 @@ mod avx512 {
                     _mm_storel_epi64(to.cast(), _mm_unpacklo_epi32(low, high));
                     numbers
                 },
-                |from, count| _mm256_maskload_ps(from, first_of_8(count)),
-                bytes(bytes::store::<$name, N>)
+                |from, count| _mm256_maskload_ps(from, first_of_8(count))
             );
 
             compiled! { $features:
-                $channels = bytes::channels::<$name, false>, (windows: &ChannelWindows<'_>);
+                $channels = bytes::channels::<$name, bytes::ByChannel>,
+                    (windows: &ChannelWindows<'_>);
                 $sum = bytes::sum::<$name>, (sum: &ByteSum);
             }
 
-            // SAFETY of the bodies: the trait's promise.
-            impl WholeVector for $name {
-                type Float = F32x8;
-
-                inlined! {
-                    fn nearest(F32x8(floats): F32x8) { $name(_mm256_cvtps_epi32(floats)) }
-                    fn narrow([a, b, c, d]: [Self; 4], $name(low): Self) {
-                        {
-                            let first = _mm256_subs_epi16(_mm256_packs_epi32(a.0, b.0), low);
-                            let second = _mm256_subs_epi16(_mm256_packs_epi32(c.0, d.0), low);
-                            $name(_mm256_packus_epi16(first, second))
-                        }
-                    }
-                    fn in_order(self) {
-                        {
-                            let places = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-                            $name(_mm256_permutevar8x32_epi32(self.0, places))
-                        }
-                    }
-                    fn max_bytes(self, $name(other): Self) {
-                        $name(_mm256_max_epu8(self.0, other))
-                    }
-                    fn min_bytes(self, $name(other): Self) {
-                        $name(_mm256_min_epu8(self.0, other))
-                    }
-                    fn load_bytes(from: *const u8, count: usize) {
-                        $name(match count {
-                            32.. => _mm256_loadu_si256(from.cast()),
-                            _ => _mm256_zextsi128_si256(_mm_loadu_si128(from.cast())),
-                        })
-                    }
-                    fn load_pixels(from: *const u8, _pixel: usize, apart: usize) {
-                        $name(_mm256_loadu2_m128i(from.wrapping_add(apart).cast(), from.cast()))
-                    }
-                    fn load_numbers(from: *const u8) {
-                        $name(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast())))
-                    }
-                    fn shift(self, count: u32) {
-                        $name(_mm256_sra_epi32(self.0, _mm_cvtsi32_si128(count as i32)))
-                    }
-                    fn times(self, $name(other): Self) {
-                        $name(_mm256_mullo_epi32(self.0, other))
-                    }
-                    fn add(self, $name(other): Self) { $name(_mm256_add_epi32(self.0, other)) }
-                }
-
-                #[inline(always)]
-                unsafe fn store_first(self, to: *mut u8, count: usize) {
-                    debug_assert!(matches!(count, 8 | 16 | 32), "whole parts of a vector");
-                    // SAFETY: the trait's promise.
-                    unsafe {
-                        let low = _mm256_castsi256_si128(self.0);
-                        match count {
-                            32.. => _mm256_storeu_si256(to.cast(), self.0),
-                            16 => _mm_storeu_si128(to.cast(), low),
-                            _ => _mm_storel_epi64(to.cast(), low),
-                        }
-                    }
-                }
-
-                #[inline(always)]
-                unsafe fn to_floats(self) -> F32x8 {
-                    // SAFETY: the trait's promise.
-                    unsafe { self.floats() }
-                }
-
-                #[inline(always)]
-                unsafe fn quads([$name(a), $name(b), $name(c)]: [Self; 3]) -> [Self; 4] {
-                    // SAFETY: the trait's promise.
-                    unsafe {
-                        let zero = _mm256_setzero_si256();
-                        let (low, high) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
-                        let third = [_mm256_unpacklo_epi8(c, zero), _mm256_unpackhi_epi8(c, zero)];
-                        [
-                            $name(_mm256_unpacklo_epi16(low, third[0])),
-                            $name(_mm256_unpackhi_epi16(low, third[0])),
-                            $name(_mm256_unpacklo_epi16(high, third[1])),
-                            $name(_mm256_unpackhi_epi16(high, third[1])),
-                        ]
-                    }
-                }
-            }
+            bytes_of_256_bits!($name);
         };
     }
 
