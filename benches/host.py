@@ -25,7 +25,9 @@ packed weights.
 
 --bake: all networks of the folder, baked into the program by mortonnet-bake FILE. This is for
 networks without a built-in shape, as benches/networks.py makes them. mortonnet's time is then that
-of the baked network, whose scores the bake has compared with those in the folder.
+of the baked network, whose scores the bake has compared with those in the folder. Networks of
+benches/quantised.py are baked from their TensorFlow Lite files, and all sides have the same
+integers.
 
 --footprint: the time from the start of the process to the results of the first record, read through
 a pipe, and the process's largest memory until then, for each network and side. That is VmHWM, which
@@ -84,7 +86,9 @@ class Mortonnet:
     def bake(self, bake, files):
         """Bakes networks into copies of the program, beside their files."""
         for stem in files.values():
-            command = [bake, stem + ".onnx", "--program", self.program, "-o", stem + ".program"]
+            # Only networks of integers have no facts beside them; their format says everything.
+            model = stem + (".onnx" if os.path.exists(stem + ".json") else ".tflite")
+            command = [bake, model, "--program", self.program, "-o", stem + ".program"]
             subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
         return {name: stem + ".program" for name, stem in files.items()}
 
