@@ -258,8 +258,8 @@ OF_FILE = {
 def of_file(stem, batch):
     """The forward pass of a file, and its largest error relative to the largest result.
 
-    Records of int8 stay integers. Peers round the sums of layers differently. So their results may
-    be some steps from LiteRT's, and the error counts in units of 100 000 steps.
+    Records of int8 stay integers. Peers round the sums of layers differently, so their results may
+    be some steps from LiteRT's. An error of 1e-4 is then ten steps.
     """
     some, expected = np.load(stem + "_inputs.npy"), np.load(stem + "_results.npy")
     at = np.arange(batch) % len(some)

@@ -149,28 +149,26 @@ impl WholeWindows {
     /// of `group` values are bytes. The last group of a pixel may read padding, but not the next
     /// pixel.
     fn stand(&self, group: usize) -> bool {
+        let room = self.channels.next_multiple_of(4) <= self.pixel;
+        self.bytes && group == 4 && room && self.are_pixels()
+    }
+
+    /// True if each window is a single pixel, and each pixel is a window.
+    fn are_pixels(&self) -> bool {
         let Window {
             size,
             stride,
             border,
             ..
         } = self.window;
-        let plain = size == (1, 1) && stride == (1, 1) && border == Border::default();
-        self.bytes && group == 4 && plain && self.channels.next_multiple_of(4) <= self.pixel
+        size == (1, 1) && stride == (1, 1) && border == Border::default()
     }
 
     /// Returns the same windows as one line, if each is a single pixel and the lines have no gap.
     #[inline(always)]
     fn in_one_line(&self) -> WholeWindows {
-        let Window {
-            size,
-            stride,
-            border,
-            ..
-        } = self.window;
-        let plain = size == (1, 1) && stride == (1, 1) && border == Border::default();
         let all = self.columns == (0..self.width) && self.line == self.width * self.pixel;
-        if !plain || !all {
+        if !self.are_pixels() || !all {
             return self.clone();
         }
         WholeWindows {
