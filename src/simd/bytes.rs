@@ -12,7 +12,7 @@ use super::check::{BufferRows, right};
 use super::dense::Dense;
 use super::images;
 use super::micro::{
-    Bytes, ChannelWeights, Rescale, SumIntegers, WholeKernels, WindowOp, scales_to_numbers,
+    Aligned, Bytes, ChannelWeights, Rescale, SumIntegers, WholeKernels, WindowOp, scales_to_numbers,
 };
 use super::steps::{Action, HostStep, Place, SumBytes};
 use super::whole::{MOST_BIAS, is_whole, range};
@@ -267,7 +267,7 @@ fn channels(
     let count = pixel.next_multiple_of(block);
     let words = kernels.order.words();
     let mut all = ChannelWeights {
-        groups: vec![0; 3 * words * count],
+        groups: Aligned::zeros(3 * words * count),
         start: vec![0; count],
         factors: vec![0.0; count],
         summands: vec![0.0; count],

@@ -8,7 +8,8 @@ use super::check::BufferRows;
 use super::dense::Dense;
 use super::images;
 use super::micro::{
-    Bounds, Bytes, Kernels, ROOM, Rescale, SumNumbers, WholeKernels, WholeWeights, WholeWindows,
+    Aligned, Bounds, Bytes, Kernels, ROOM, Rescale, SumNumbers, WholeKernels, WholeWeights,
+    WholeWindows,
 };
 use super::steps::{Action, Finish, HostStep, Place};
 use crate::ir::graph::Shape;
@@ -244,7 +245,7 @@ fn layer(
         return None;
     }
     let mut weights = WholeWeights {
-        groups: vec![0; rows * groups],
+        groups: Aligned::zeros(rows * groups),
         run,
         start: dense.biases.iter().map(|&b| b as i32).collect(),
         low: low as f32,

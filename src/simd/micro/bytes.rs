@@ -11,6 +11,7 @@
 //! the three ([`TapOrder::Pair`]). ARM without dot products multiplies pixel by pixel
 //! ([`TapOrder::Tap`]).
 
+use super::aligned::Aligned;
 use super::vector::Vector;
 use super::whole::{Dot, Rescale};
 use super::{Bounds, SumNumbers};
@@ -249,7 +250,7 @@ pub(super) unsafe fn store<D: ByteDot, const N: usize>(
 pub(crate) struct ChannelWeights {
     /// For each block, the weights of the window's first line in a [`TapOrder`], then those of the
     /// next lines.
-    pub(crate) groups: Vec<u32>,
+    pub(crate) groups: Aligned<u32>,
     /// The start value, the factor and the summand of each sum.
     pub(crate) start: Vec<i32>,
     pub(crate) factors: Vec<f32>,

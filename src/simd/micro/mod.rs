@@ -25,6 +25,7 @@
 mod kernel;
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
+mod aligned;
 #[cfg(target_arch = "arm")]
 mod arm;
 pub(crate) mod decode;
@@ -52,6 +53,7 @@ pub(super) mod winograd;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+pub(super) use aligned::Aligned;
 pub(super) use bytes::{
     ByteSum, Bytes, ChannelWeights, ChannelWindows, SumIntegers, scales_to_numbers,
 };

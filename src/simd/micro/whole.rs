@@ -11,6 +11,7 @@
 //! becomes a float. Results are floats, or bytes again.
 
 use super::Bounds;
+use super::aligned::Aligned;
 use super::bytes::{ByteKernels, Bytes};
 use super::vector::Vector;
 use crate::ir::op::{Border, Window};
@@ -33,7 +34,7 @@ pub(crate) struct WholeWeights {
     /// Groups of consecutive columns of a row, in panels of `lanes` rows: the groups of all rows of
     /// a panel for the first columns, then those for the next. The last group of a run is filled up
     /// with zeros.
-    pub(crate) groups: Vec<u32>,
+    pub(crate) groups: Aligned<u32>,
     /// The columns of a run, which are contiguous packed values.
     pub(crate) run: usize,
     /// The start value of each row's sums.
