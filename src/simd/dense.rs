@@ -115,8 +115,9 @@ impl Dense {
         }) = &self.whole
         {
             assert!(weights.run > 0 && self.inputs % weights.run == 0);
-            let groups = rows * kernels.groups(self.inputs, weights.run);
-            assert!(weights.groups.len() == groups && self.panel % kernels.lanes == 0);
+            let numbers = rows * kernels.groups(self.inputs, weights.run) * kernels.group;
+            assert!(weights.groups.len() == numbers * kernels.weight_size());
+            assert!(self.panel % kernels.lanes == 0);
             assert!(weights.start.len() == rows && all(unscaled));
             assert!(bytes.is_none() || self.activation == Activation::None);
         }

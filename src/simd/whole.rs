@@ -245,7 +245,7 @@ fn layer(
         return None;
     }
     let mut weights = WholeWeights {
-        groups: Aligned::zeros(rows * groups),
+        groups: Aligned::zeros(rows * groups * kernels.group * kernels.weight_size()),
         run,
         start: dense.biases.iter().map(|&b| b as i32).collect(),
         low: low as f32,
@@ -273,24 +273,25 @@ fn layer(
 fn pack(dense: &Dense, kernels: &WholeKernels, low: i32, to: &mut WholeWeights) -> bool {
     let (rows, panel, lanes) = (dense.biases.len(), dense.panel, kernels.lanes);
     let (groups, [least, most]) = (kernels.groups(dense.inputs, to.run), kernels.weights);
-    let (bits, stored) = (32 / kernels.group, dense.scaled_weights());
+    let (size, stored) = (kernels.weight_size(), dense.scaled_weights());
     let of_run = to.run.div_ceil(kernels.group);
-    let mask = u32::MAX >> (32 - bits);
+    let of_group = kernels.group * size;
     let mut fit = true;
     for first in (0..rows).step_by(lanes) {
         let from = first / panel * panel * dense.columns + first % panel;
-        let of_lanes = &mut to.groups[first * groups..][..lanes * groups];
+        let of_lanes = &mut to.groups[first * groups * of_group..][..lanes * groups * of_group];
         let start = &mut to.start[first..][..lanes];
-        for (g, group) in of_lanes.chunks_exact_mut(lanes).enumerate() {
+        for (g, group) in of_lanes.chunks_exact_mut(lanes * of_group).enumerate() {
             let (run, column) = (g / of_run * to.run, g % of_run * kernels.group);
             let columns = run + column..run + to.run.min(column + kernels.group);
-            for (k, shift) in columns.zip((0..).step_by(bits)) {
+            for (k, at) in columns.zip((0..).step_by(size)) {
                 let column = stored[from + k * panel..][..lanes].iter();
-                for ((&weight, group), start) in column.zip(&mut *group).zip(&mut *start) {
+                let group = group.chunks_exact_mut(of_group);
+                for ((&weight, group), start) in column.zip(group).zip(&mut *start) {
                     let number = weight as i32;
                     fit &= number as f32 == weight && (least..=most).contains(&number);
                     *start = start.wrapping_add(number.wrapping_mul(low));
-                    *group |= (number as u32 & mask) << shift;
+                    group[at..][..size].copy_from_slice(&number.to_le_bytes()[..size]);
                 }
             }
         }

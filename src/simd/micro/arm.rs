@@ -544,7 +544,12 @@ impl CWholeTile {
         let window = |m: usize| unsafe { x.window(place.at + m.min(windows - 1)) };
         CWholeTile {
             x: [0, 1].map(window),
-            weights: whole.weights.groups.as_ptr().wrapping_add(row * groups),
+            weights: whole
+                .weights
+                .groups
+                .as_ptr()
+                .cast::<u32>()
+                .wrapping_add(row * groups),
             apart: groups * 16,
             lines: x.lines,
             runs: x.runs,

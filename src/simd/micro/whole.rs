@@ -33,8 +33,8 @@ const MOST: usize = 1 << 10;
 pub(crate) struct WholeWeights {
     /// Groups of consecutive columns of a row, in panels of `lanes` rows: the groups of all rows of
     /// a panel for the first columns, then those for the next. The last group of a run is filled up
-    /// with zeros.
-    pub(crate) groups: Aligned<u32>,
+    /// with zeros. A weight has [`WholeKernels::weight_size`] bytes.
+    pub(crate) groups: Aligned<u8>,
     /// The columns of a run, which are contiguous packed values.
     pub(crate) run: usize,
     /// The start value of each row's sums.
@@ -264,6 +264,15 @@ pub(crate) struct WholeKernels {
 }
 
 impl WholeKernels {
+    /// Returns the bytes of a weight.
+    pub(crate) fn weight_size(&self) -> usize {
+        let bytes = i8::MIN.into()..=i8::MAX.into();
+        match self.weights.iter().all(|weight| bytes.contains(weight)) {
+            true => size_of::<i8>(),
+            false => size_of::<i16>(),
+        }
+    }
+
     /// Returns the groups of a record with `inputs` values in runs of `run`.
     pub(crate) fn groups(&self, inputs: usize, run: usize) -> usize {
         inputs / run * run.div_ceil(self.group)
@@ -288,7 +297,7 @@ impl WholeKernels {
         #[cfg(target_arch = "x86_64")]
         let special = match super::ANY_WEIGHTS || cfg!(mortonnet_whole) {
             true => super::x86::whole(),
-            false => [None; 4],
+            false => [None; 5],
         };
         #[cfg(target_arch = "aarch64")]
         let special = match super::ANY_WEIGHTS || cfg!(mortonnet_whole) {
@@ -354,6 +363,14 @@ pub(super) trait Dot: Tiles + Copy {
     type Groups: Copy;
     unsafe fn splat(group: u32) -> Self::Groups;
     unsafe fn load(from: *const u32) -> Self::Groups;
+    /// The bytes of a weight, as in [`WholeKernels::weight_size`].
+    const WEIGHT: usize = 4 / Self::GROUP;
+    /// Loads a vector of groups of weights.
+    #[inline(always)]
+    unsafe fn load_weights(from: *const u8) -> Self::Groups {
+        // SAFETY: the trait's promise.
+        unsafe { Self::load(from.cast()) }
+    }
     /// Loads the start values of sums.
     unsafe fn start(from: *const i32) -> Self;
     /// Adds the sum of a group's products to each lane.
@@ -392,6 +409,7 @@ macro_rules! dot {
      $load:ident, $or:ident, $floats:ident, |$sums:ident, $values:ident, $weights:ident| $dot:expr,
      |$bits:ident, $to:ident| $pack:expr, |$from:ident, $count:ident| $some:expr
      $(, of_lanes(|$all:ident, $four:ident, $rows:ident, $lane:ident| $lanes:expr))?
+     $(, bytes(|$bytes:ident| $weights_of_bytes:expr))?
 ) => {
         #[derive(Clone, Copy)]
         struct $name($type);
@@ -400,6 +418,15 @@ macro_rules! dot {
         impl Dot for $name {
             $(
                 const OF_LANES: bool = { stringify!($all); true };
+            )?
+            $(
+                const WEIGHT: usize = 1;
+
+                #[inline(always)]
+                unsafe fn load_weights($bytes: *const u8) -> Self {
+                    // SAFETY: the trait's promise.
+                    unsafe { $name($weights_of_bytes) }
+                }
             )?
             type Float = $float;
             type Groups = $name;
@@ -1001,7 +1028,8 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
     let groups = packed.lines * packed.runs * packed.length;
     // SAFETY: each pointer stays inside its array. Vectors of zero bytes are zeros.
     unsafe {
-        let mut next = weights.groups.as_ptr().add(row * groups);
+        let of_row = groups * D::GROUP * D::WEIGHT;
+        let mut next = weights.groups.as_ptr().add(row * of_row);
         let (mut sums, mut x): ([[D; N]; M], _) = (std::mem::zeroed(), [packed.values; M]);
         unrolled!(m < M, { x[m] = packed.window(at + m) });
         unrolled!(i < N, {
@@ -1013,7 +1041,7 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
                 let first = line * packed.line_apart + run * packed.run_apart;
                 let mut run = x;
                 unrolled!(m < M, { run[m] = x[m].add(first) });
-                next = add_run(&mut sums, run, next, groups, packed.length);
+                next = add_run(&mut sums, run, next, of_row * D::LANES, packed.length);
             }
         }
         finish::<D, M, N>(place, sums);
@@ -1021,19 +1049,19 @@ pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholeP
 }
 
 /// Adds the products of a run to the sums of a tile, and returns the address of the weights of the
-/// next run. `run` has the address of the run of each window, and `length` its groups. Vectors of
-/// rows are `apart` vectors of weights from each other.
+/// next run. `run` has the address of the run of each window, and `length` its groups. The weights
+/// of two vectors of rows are `apart` bytes from each other.
 ///
 /// SAFETY: as [`tile`].
 #[inline(always)]
 unsafe fn add_run<D: Dot, const M: usize, const N: usize>(
     sums: &mut [[D; N]; M],
     run: [*const u8; M],
-    mut next: *const u32,
+    mut next: *const u8,
     apart: usize,
     length: usize,
-) -> *const u32 {
-    let apart = apart * D::LANES;
+) -> *const u8 {
+    let vector = D::LANES * D::GROUP * D::WEIGHT;
     let mut g = 0;
     // SAFETY: each pointer stays inside its array. Vectors of zero bytes are zeros.
     unsafe {
@@ -1042,13 +1070,13 @@ unsafe fn add_run<D: Dot, const M: usize, const N: usize>(
             unrolled!(m < M, { four[m] = D::load(run[m].add(4 * g).cast()) });
             unrolled!(lane < 4, {
                 let mut w: [D::Groups; N] = std::mem::zeroed();
-                unrolled!(i < N, { w[i] = D::load(next.add(i * apart)) });
+                unrolled!(i < N, { w[i] = D::load_weights(next.add(i * apart)) });
                 unrolled!(m < M, {
                     unrolled!(i < N, {
                         sums[m][i] = sums[m][i].dot_of_lane(four[m], w[i], lane);
                     });
                 });
-                next = next.add(D::LANES);
+                next = next.add(vector);
             });
             g += 4;
         }
@@ -1056,7 +1084,7 @@ unsafe fn add_run<D: Dot, const M: usize, const N: usize>(
             let mut w: [[D::Groups; 2]; N] = std::mem::zeroed();
             unrolled!(i < N, {
                 let from = next.add(i * apart);
-                w[i] = [D::load(from), D::load(from.add(D::LANES))];
+                w[i] = [D::load_weights(from), D::load_weights(from.add(vector))];
             });
             unrolled!(m < M, {
                 let groups = run[m].add(4 * g).cast::<u32>();
@@ -1064,19 +1092,19 @@ unsafe fn add_run<D: Dot, const M: usize, const N: usize>(
                 let values = [D::splat(groups.read_unaligned()), D::splat(second)];
                 D::dots_of_two(&mut sums[m], values, &w);
             });
-            next = next.add(2 * D::LANES);
+            next = next.add(2 * vector);
             g += 2;
         }
         while g < length {
             let mut w: [D::Groups; N] = std::mem::zeroed();
-            unrolled!(i < N, { w[i] = D::load(next.add(i * apart)) });
+            unrolled!(i < N, { w[i] = D::load_weights(next.add(i * apart)) });
             unrolled!(m < M, {
                 let group = run[m].add(4 * g).cast::<u32>();
                 let values = D::splat(group.read_unaligned());
                 unrolled!(i < N, { sums[m][i] = sums[m][i].dot(values, w[i]) });
                 compiler_fence(Ordering::SeqCst);
             });
-            next = next.add(D::LANES);
+            next = next.add(vector);
             g += 1;
         }
     }

@@ -43,10 +43,10 @@ pub(super) fn available() -> [Option<Kernels>; 2] {
 
 /// Returns the integer kernels that the CPU and the operating system support, fastest first. They
 /// are detected separately, because only integer networks need them.
-pub(super) fn whole() -> [Option<WholeKernels>; 4] {
+pub(super) fn whole() -> [Option<WholeKernels>; 5] {
     let [avx512, avx2] = available();
     if avx2.is_none() {
-        return [None; 4];
+        return [None; 5];
     }
     #[cfg(mortonnet_avx512)]
     {
@@ -66,13 +66,14 @@ pub(super) fn whole() -> [Option<WholeKernels>; 4] {
             bytes.then_some(avx512::VNNI),
             avx.then_some(avx512::AVX_VNNI),
             Some(PAIRS),
+            Some(LONG_PAIRS),
             for_tests,
         ]
     }
     #[cfg(not(mortonnet_avx512))]
     {
         let _ = avx512;
-        [Some(PAIRS), None, None, None]
+        [Some(PAIRS), Some(LONG_PAIRS), None, None, None]
     }
 }
 
@@ -334,50 +335,67 @@ macro_rules! bytes_of_256_bits {
     };
 }
 
-/// Integer kernels for AVX2 that multiply 16-bit integers and add two products to a sum. Twelve
-/// sums, two vectors of weights, a value and a product fit the sixteen registers.
-const PAIRS: WholeKernels = WholeKernels {
-    name: "avx2",
-    lanes: Pairs::LANES,
-    group: Pairs::GROUP,
-    signed: false,
-    weights: [-256, 255],
-    affine: whole::affine::<Pairs, 6, 3, 2, 6, 1, 8>,
-    bytes: ByteKernels {
-        block: 4 * Pairs::LANES,
-        order: TapOrder::Pair,
-        channels: pairs_channels,
-        sum: pairs_sum,
-    },
-};
+/// Defines integer kernels for AVX2 that multiply 16-bit integers and add two products to a sum.
+/// Twelve sums, two vectors of weights, a value and a product fit the sixteen registers.
+macro_rules! pairs {
+    ($kernels:ident, $name:ident, $weights:expr $(, $($bytes:tt)*)?) => {
+        const $kernels: WholeKernels = WholeKernels {
+            name: "avx2",
+            lanes: $name::LANES,
+            group: $name::GROUP,
+            signed: false,
+            weights: $weights,
+            affine: whole::affine::<$name, 6, 3, 2, 6, 1, 8>,
+            bytes: ByteKernels {
+                block: 4 * Pairs::LANES,
+                order: TapOrder::Pair,
+                channels: pairs_channels,
+                sum: pairs_sum,
+            },
+        };
 
-dot!(
+        dot!(
+            $name,
+            "avx2,fma",
+            __m256i,
+            F32x8,
+            2,
+            _mm256_set1_epi32,
+            _mm256_loadu_si256,
+            _mm256_or_si256,
+            _mm256_cvtepi32_ps,
+            |sums, values, weights| _mm256_add_epi32(sums, _mm256_madd_epi16(values, weights)),
+            |floats, to| {
+                let numbers = _mm256_castps_si256(floats);
+                let numbers = _mm256_sub_epi32(numbers, _mm256_set1_epi32(ONE_BITS));
+                let pairs = _mm256_packs_epi32(numbers, numbers);
+                let pairs = _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(pairs));
+                _mm_storeu_si128(to.cast(), pairs);
+                _mm256_add_epi32(numbers, _mm256_set1_epi32(256))
+            },
+            |from, count| _mm256_maskload_ps(from, first_of_8(count))
+            $(, $($bytes)*)?
+        );
+
+        bytes_of_256_bits!($name);
+    };
+}
+
+// Weights are bytes in memory, which a single instruction loads as 16-bit integers.
+pairs!(
+    PAIRS,
     Pairs,
-    "avx2,fma",
-    __m256i,
-    F32x8,
-    2,
-    _mm256_set1_epi32,
-    _mm256_loadu_si256,
-    _mm256_or_si256,
-    _mm256_cvtepi32_ps,
-    |sums, values, weights| _mm256_add_epi32(sums, _mm256_madd_epi16(values, weights)),
-    |floats, to| {
-        let numbers = _mm256_sub_epi32(_mm256_castps_si256(floats), _mm256_set1_epi32(ONE_BITS));
-        let pairs = _mm256_packs_epi32(numbers, numbers);
-        let pairs = _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(pairs));
-        _mm_storeu_si128(to.cast(), pairs);
-        _mm256_add_epi32(numbers, _mm256_set1_epi32(256))
-    },
-    |from, count| _mm256_maskload_ps(from, first_of_8(count))
+    [-128, 127],
+    bytes(|from| _mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast())))
 );
+
+// For weights that are bytes without a sign, less a zero point.
+pairs!(LONG_PAIRS, LongPairs, [-256, 255]);
 
 compiled! { "avx2,fma":
     pairs_channels = bytes::channels::<Pairs, ByPair>, (windows: &ChannelWindows<'_>);
     pairs_sum = bytes::sum::<Pairs>, (sum: &ByteSum);
 }
-
-bytes_of_256_bits!(Pairs);
 
 /// Adds the products of two pairs of values with the weights of vector I of a line to a sum.
 /// Assembly, because the compiler loads weights into registers for both lines of results, and
