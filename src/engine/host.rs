@@ -331,6 +331,7 @@ impl Reading<'_> {
                 activation,
                 rescale: None,
                 geometry,
+                pads: true,
                 bytes: None,
             },
             from,
@@ -500,6 +501,7 @@ impl Reading<'_> {
                     activation,
                     rescale: None,
                     geometry,
+                    pads: true,
                     bytes: None,
                 }
             }

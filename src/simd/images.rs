@@ -362,7 +362,7 @@ pub(super) unsafe fn windows(
     operation: WindowOp,
     (weights, biases): (*const f32, *const f32),
     geometry: &Geometry,
-    (activation, rescale): (Activation, Option<&Rescale>),
+    (activation, rescale, pads): (Activation, Option<&Rescale>, bool),
     lines: Range<usize>,
     Operands { x, result }: Operands,
 ) {
@@ -405,6 +405,7 @@ pub(super) unsafe fn windows(
             whole: columns_inside.clone(),
             channels: output.pixel,
             real: to.c,
+            pads,
             pixels: to.w,
             result: result.wrapping_add(output.first + y * output.line),
             result_step: output.pixel,

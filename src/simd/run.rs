@@ -685,13 +685,14 @@ impl TeamState {
                     activation,
                     rescale,
                     geometry,
+                    pads,
                     bytes: None,
                 } => {
                     let null = (std::ptr::null(), std::ptr::null());
                     let arrays = weights.as_ref();
                     let arrays = arrays.map_or(null, |(w, b)| (w.floats().as_ptr(), b.as_ptr()));
                     let (kernels, op) = (&self.kernels, *operation);
-                    let finish = (*activation, rescale.as_ref());
+                    let finish = (*activation, rescale.as_ref(), *pads);
                     images::windows(kernels, op, arrays, geometry, finish, lines, operands);
                 }
                 Action::Combine {

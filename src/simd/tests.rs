@@ -1048,6 +1048,7 @@ fn windows_agree_with_float64() {
             clip,
             Activation::Sigmoid,
         ][draw(4)];
+        let pads = draw(2) == 1;
         for op in [Products, Max, Mean, PaddedMean] {
             let mut result = vec![f32::NAN; to.h * to.w * output.pixel];
             let cut = draw(to.h + 1);
@@ -1056,13 +1057,13 @@ fn windows_agree_with_float64() {
                 let operands = Operands::of(&case.image, &mut result);
                 // SAFETY: the sizes are right by construction, and the CPU can run these kernels.
                 unsafe {
-                    let finish = (activation, None);
+                    let finish = (activation, None, pads);
                     images::windows(&kernels, op, arrays, geometry, finish, lines, operands)
                 };
             }
-            // Padding channels are zero if the activation of zero is zero. For others, the test
-            // clears them.
-            if activation.apply(0.0) != 0.0 {
+            // Padding channels are zero if they are set and the activation of zero is zero. Else
+            // the test clears them.
+            if !pads || activation.apply(0.0) != 0.0 {
                 let pixels = result.chunks_exact_mut(output.pixel);
                 pixels.for_each(|p| p[to.c..].fill(0.0));
             }
@@ -1137,7 +1138,7 @@ fn windows_add_in_order() {
         let activation = [Activation::None, Activation::Relu, clip][draw(3)];
         let plain =
             kernels.name == "portable" || cfg!(target_arch = "arm") && kernels.name == "neon";
-        let fused = !plain;
+        let (fused, pads) = (!plain, draw(2) == 1);
         let operations = [Products, Max, Mean, PaddedMean];
         let mut results = operations.map(|_| vec![-7.0f32; to.h * to.w * output.pixel]);
         let cut = draw(to.h + 1);
@@ -1152,7 +1153,7 @@ fn windows_add_in_order() {
                         op,
                         arrays,
                         &geometry,
-                        (activation, None),
+                        (activation, None, pads),
                         lines,
                         operands,
                     )
@@ -1164,12 +1165,14 @@ fn windows_add_in_order() {
             let column = |k: &usize| x * window.stride.1 + k * window.dilation.1;
             let is_inside = |k: &usize| column(k).wrapping_sub(window.border.left) < from.w;
             let inside = (0..columns).filter(is_inside).count();
+            // Vectors of padding are zeros, or are not touched.
+            let (first, padding) = match pads {
+                true => (to.c, 0.0),
+                false => (to.c.next_multiple_of(kernels.lanes), -7.0),
+            };
             for result in &results {
-                assert!(
-                    result[at + to.c..at + output.pixel]
-                        .iter()
-                        .all(|&v| v == 0.0)
-                );
+                let mut padded = result[at..][..output.pixel].iter().skip(first);
+                assert!(padded.all(|&v| v == padding));
             }
             for c in 0..to.c {
                 let (terms, bordered) = case.terms(c, (y, x));

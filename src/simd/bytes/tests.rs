@@ -128,6 +128,7 @@ impl Depthwise {
                 bounds: bounds_of(written),
             }),
             geometry,
+            pads: true,
             bytes: None,
         };
         let layer = super::channels(&action, kernels, read, written).expect("a fitting layer");
@@ -260,6 +261,7 @@ fn other_depthwise_convolutions_keep_floats() {
                     bounds: bounds_of(written),
                 }),
                 geometry: case.geometry(),
+                pads: true,
                 bytes: None,
             };
             super::channels(&action, &kernels, read, written).is_some()
@@ -501,6 +503,7 @@ impl Net {
             activation: Activation::None,
             rescale: self.rescale(c, 9),
             geometry,
+            pads: true,
             bytes: None,
         };
         let to = self.add(shape);

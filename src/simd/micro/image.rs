@@ -60,10 +60,12 @@ pub(crate) struct Line {
     pub(crate) next_result: usize,
     /// The result columns whose windows are inside the line with all elements.
     pub(crate) whole: Range<usize>,
-    /// The number of written channels with padding, a multiple of the lanes and of 8.
+    /// The number of channels with padding, a multiple of the lanes and of 8.
     pub(crate) channels: usize,
-    /// The number of channels without padding. The kernel sets the padding channels to 0.
+    /// The number of channels without padding. Whole vectors of them are computed.
     pub(crate) real: usize,
+    /// True if the kernel sets the padding channels to 0.
+    pub(crate) pads: bool,
     /// The number of result columns.
     pub(crate) pixels: usize,
     /// The address of the result line's pixel 0.
@@ -96,6 +98,12 @@ impl Line {
         let start = at.wrapping_sub(self.left).wrapping_mul(self.x_pixel);
         self.x
             .wrapping_add(above.wrapping_add(start).wrapping_add(c))
+    }
+
+    /// Returns the number of channels that are computed, in whole vectors of `lanes`.
+    #[inline(always)]
+    pub(super) fn computed(&self, lanes: usize) -> usize {
+        self.real.next_multiple_of(lanes)
     }
 
     /// Returns the window columns inside the line, for result column `at`.
@@ -132,7 +140,7 @@ impl Line {
                 x: result.cast_const(),
                 result,
                 numbers: [self.factors, self.summands],
-                count: self.channels,
+                count: self.computed(4),
                 steps: [1, 1],
                 turns: self.pixels,
                 apart: [self.result_step, 0, 0],
@@ -156,7 +164,7 @@ impl Line {
     }
 }
 
-/// Computes the result pixels of a line, and sets their padding channels to 0.
+/// Computes the result pixels of a line, and sets their padding channels to 0 if it pads.
 ///
 /// SAFETY: the line is sound, and the CPU has V's instruction set.
 #[inline(always)]
@@ -168,10 +176,9 @@ pub(super) unsafe fn line<V: Vector>(line: &Line) {
             WindowOp::Products => windows::<V, true>(line),
             WindowOp::Max | WindowOp::Mean | WindowOp::PaddedMean => windows::<V, false>(line),
         }
-        let padded = if line.real < line.channels {
-            line.lines
-        } else {
-            0
+        let padded = match line.pads && line.real < line.channels {
+            true => line.lines,
+            false => 0,
         };
         for y in 0..padded {
             for at in 0..line.pixels {
@@ -244,6 +251,7 @@ unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
     let Range { start: first, end } = line.whole;
     // Pools have two or three vectors for each pixel, so registers hold fewer pixels.
     let most = if PRODUCTS { TOGETHER } else { TOGETHER / 2 };
+    let channels = line.computed(V::LANES);
     let mut at = 0;
     while at < line.pixels {
         let (mut count, mut turns, mut next) = (line.lines, line.inside(at), at + 1);
@@ -253,14 +261,14 @@ unsafe fn windows<V: Vector, const PRODUCTS: bool>(line: &Line) {
             (turns, next) = (0..line.columns, at + count);
         }
         let mut c = 0;
-        while c < line.channels {
+        while c < channels {
             // SAFETY: passed on; the pixels are of the line, the channels whole vectors.
             unsafe {
                 if PRODUCTS && V::REGISTERS && count == TOGETHER {
                     some::<V, PRODUCTS, TOGETHER, 1>(line, at, c, &turns);
                 } else if V::REGISTERS && count > 1 {
                     some::<V, PRODUCTS, { TOGETHER / 2 }, 1>(line, at, c, &turns);
-                } else if V::REGISTERS && c + VECTORS * V::LANES <= line.channels {
+                } else if V::REGISTERS && c + VECTORS * V::LANES <= channels {
                     some::<V, PRODUCTS, 1, VECTORS>(line, at, c, &turns);
                     c += (VECTORS - 1) * V::LANES;
                 } else {
@@ -394,57 +402,88 @@ unsafe fn load_nine<V: Vector>(nine: &mut [V; 9], weights: *const f32, apart: us
 /// SAFETY: as `line`.
 #[inline(always)]
 unsafe fn pairs<V: Vector>(line: &Line) {
+    let Range { start, end } = line.whole;
     let exact = (line.columns, line.stride) == (3, 1);
     let mut at = 0;
     while at < line.pixels {
         let left = line.pixels - at;
-        let count = if exact && left < 2 * BLOCK {
+        let size = if exact && left < 2 * BLOCK {
             left
         } else {
             BLOCK
         };
-        let first = at.min(line.pixels - count);
-        let whole = first >= line.whole.start && first + count <= line.whole.end;
-        for c in (0..line.channels).step_by(V::LANES) {
-            // SAFETY: passed on.
-            unsafe {
-                match (count - BLOCK, whole) {
-                    (0, true) => pair::<V, false>(line, first, c),
-                    (0, false) => pair::<V, true>(line, first, c),
-                    (1, true) => block::<V, 3, 1, { BLOCK + 1 }, false>(line, first, c),
-                    (1, false) => block::<V, 3, 1, { BLOCK + 1 }, true>(line, first, c),
-                    (2, true) => block::<V, 3, 1, { BLOCK + 2 }, false>(line, first, c),
-                    (2, false) => block::<V, 3, 1, { BLOCK + 2 }, true>(line, first, c),
-                    (_, true) => block::<V, 3, 1, { BLOCK + 3 }, false>(line, first, c),
-                    (_, false) => block::<V, 3, 1, { BLOCK + 3 }, true>(line, first, c),
-                }
+        at = at.min(line.pixels - size);
+        let whole = at >= start && at + size <= end;
+        // Blocks of the same kind side by side. The last one of an exact line is larger.
+        let ordinary = (line.pixels - at) / BLOCK - usize::from(exact);
+        let count = match whole {
+            true => ordinary.min((end - at) / BLOCK).max(1),
+            false => 1,
+        };
+        // SAFETY: passed on.
+        unsafe {
+            match (line.columns, line.stride, size - BLOCK, whole) {
+                (3, 1, 0, true) => V::blocks::<3, 1, BLOCK, false>(line, at, count),
+                (3, 1, 0, false) => V::blocks::<3, 1, BLOCK, true>(line, at, count),
+                (3, 1, 1, true) => V::blocks::<3, 1, { BLOCK + 1 }, false>(line, at, count),
+                (3, 1, 1, false) => V::blocks::<3, 1, { BLOCK + 1 }, true>(line, at, count),
+                (3, 1, 2, true) => V::blocks::<3, 1, { BLOCK + 2 }, false>(line, at, count),
+                (3, 1, 2, false) => V::blocks::<3, 1, { BLOCK + 2 }, true>(line, at, count),
+                (3, 1, _, true) => V::blocks::<3, 1, { BLOCK + 3 }, false>(line, at, count),
+                (3, 1, _, false) => V::blocks::<3, 1, { BLOCK + 3 }, true>(line, at, count),
+                (5, 1, _, true) => V::blocks::<5, 1, BLOCK, false>(line, at, count),
+                (5, 1, _, false) => V::blocks::<5, 1, BLOCK, true>(line, at, count),
+                (5, _, _, true) => V::blocks::<5, 2, BLOCK, false>(line, at, count),
+                (5, _, _, false) => V::blocks::<5, 2, BLOCK, true>(line, at, count),
+                (_, _, _, true) if V::MANY => V::blocks::<3, 2, BLOCK, false>(line, at, count),
+                (_, _, _, false) if V::MANY => V::blocks::<3, 2, BLOCK, true>(line, at, count),
+                // The nine columns of four windows do not fit 16 registers beside the sums.
+                (_, _, _, true) => V::blocks::<3, 2, HALF, false>(line, at, 2 * count),
+                (_, _, _, false) => V::blocks::<3, 2, HALF, true>(line, at, 2 * count),
             }
         }
-        at += count;
+        at += size * count;
     }
 }
 
-/// Computes [`BLOCK`] pixels of two lines from `at` on. If windows reach beyond the ends of a line,
-/// `BORDER` is true.
+/// The pixels of half a block.
+const HALF: usize = BLOCK / 2;
+
+/// Computes `count` blocks side by side from pixel `at` on, with all their channels.
 ///
-/// SAFETY: as `line`.
+/// SAFETY: as `line`. The pixels are in the line, and the block is one of [`block`].
 #[inline(always)]
-unsafe fn pair<V: Vector, const BORDER: bool>(line: &Line, at: usize, c: usize) {
-    const HALF: usize = BLOCK / 2;
-    // SAFETY: passed on.
-    unsafe {
-        match (line.columns, line.stride) {
-            (3, 1) => block::<V, 3, 1, BLOCK, BORDER>(line, at, c),
-            (5, 1) => block::<V, 5, 1, BLOCK, BORDER>(line, at, c),
-            (5, _) => block::<V, 5, 2, BLOCK, BORDER>(line, at, c),
-            _ if V::MANY => block::<V, 3, 2, BLOCK, BORDER>(line, at, c),
-            // The nine columns of four windows do not fit 16 registers beside the sums.
-            _ => {
-                block::<V, 3, 2, HALF, BORDER>(line, at, c);
-                block::<V, 3, 2, HALF, BORDER>(line, at + HALF, c);
-            }
+pub(super) unsafe fn blocks<
+    V: Vector,
+    const K: usize,
+    const S: usize,
+    const P: usize,
+    const BORDER: bool,
+>(
+    line: &Line,
+    at: usize,
+    count: usize,
+) {
+    for n in 0..count {
+        for c in (0..line.computed(V::LANES)).step_by(V::LANES) {
+            // SAFETY: passed on.
+            unsafe { block::<V, K, S, P, BORDER>(line, at + n * P, c) }
         }
     }
+}
+
+/// Returns an address, without letting the compiler know what it is. It can then not compute an
+/// address for each column and row before a loop. These were more than the registers, so it stored
+/// them all and advanced each in memory, which took longer than the products of a block.
+#[inline(always)]
+fn hidden(address: *const f32) -> *const f32 {
+    let mut address = address;
+    // SAFETY: no instruction.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    unsafe {
+        std::arch::asm!("/* {} */", inout(reg) address, options(pure, nomem, nostack, preserves_flags));
+    }
+    address
 }
 
 /// Computes P pixels of two lines from `at` on, for a vector of channels from `c` on. Windows have
@@ -478,6 +517,10 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
         let mut sums = [[bias; P]; PAIR];
         let first = line.first(at * S, c);
         let weights = line.weights.add(c);
+        let mut of_rows = [weights; K];
+        unrolled!(ky < K, {
+            of_rows[ky] = hidden(weights.add(ky * K * channels))
+        });
         // Windows of 3 × 3 keep their weights in registers, where there are enough of them.
         let kept = K == 3 && V::MANY;
         let mut nine = [bias; 9];
@@ -488,6 +531,7 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
         let (at_ends, last) = (BORDER && K == 3 && !walks, (P - 1) * S + K - 1);
         let mut ends = Ends::of(line.x_line, (first, column(last)), &inside, last);
         let mut walk = Walk::none(first);
+        let mut x = first;
         if walks {
             walk.begin(line.x_line, &inside, (P - 1) * S + K, column);
         }
@@ -495,16 +539,16 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
             if row > 0 {
                 walk.step();
                 ends.step();
+                x = hidden(x.wrapping_add(line.x_line));
             }
             if row < K + S && line.turns.contains(&row) {
-                let x = first.wrapping_add(row * line.x_line);
                 unrolled!(l < PAIR, {
                     if row >= l * S && row - l * S < K {
                         unrolled!(k < K, {
-                            let element = (row - l * S) * K + k;
+                            let ky = row - l * S;
                             let weight = match kept {
-                                true => nine[element],
-                                false => V::load(weights.add(element * channels)),
+                                true => nine[ky * K + k],
+                                false => V::load(of_rows[ky].add(k * channels)),
                             };
                             unrolled!(p < P, {
                                 let j = p * S + k;

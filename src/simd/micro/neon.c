@@ -553,7 +553,7 @@ struct line {
     const float *weights, *biases;
     size_t lines, next_windows, next_result;
     size_t first_whole, end_whole;
-    size_t channels, real, pixels;
+    size_t channels, real, pads, pixels;
     float *result;
     size_t result_step;
     float least, largest;
@@ -572,6 +572,9 @@ INLINE size_t divided(size_t a, size_t b) { return b == 1 ? a : (a + b - 1) / b;
 
 // The most elements of a mean that are added up one by one.
 enum { PART = 64 };
+
+// Returns the channels of whole vectors.
+INLINE size_t whole(size_t channels) { return (channels + LANES - 1) / LANES * LANES; }
 
 // Sets the window columns that are inside the image.
 INLINE void set_inside(const struct line *l, struct windows *w) {
@@ -601,13 +604,14 @@ INLINE void some(const struct line *l, struct windows *w, enum window_op op, int
     const size_t result_apart = l->lines > 1 ? l->next_result : l->result_step;
     const size_t start = w->at * l->stride + w->from * l->dilation_x - l->left;
     const float scale = op == MEAN || op == PADDED_MEAN ? share(l, w, op) : 1.0f;
+    const size_t computed = whole(l->real);
     const size_t channels = l->channels, first_turn = l->first_turn, end_turn = l->end_turn, step = l->dilation_x * pixel;
     const size_t next_line = l->dilation_y * l->x_line, next_weights = op == PRODUCTS ? l->columns * channels : 0;
     const float *top = l->x + (l->top * l->x_line + start * pixel + w->c);
     const float *weights = op == PRODUCTS ? l->weights + ((first_turn * l->columns + w->from) * channels + w->c) : 0;
     const float *biases = op == PRODUCTS ? l->biases + w->c : 0;
     float *result = l->result + (w->at * l->result_step + w->c);
-    for (; w->c + N * LANES <= channels; w->c += N * LANES) {
+    for (; w->c + N * LANES <= computed; w->c += N * LANES) {
         float32x4_t sum[8], lost[4];
         UNROLL
         for (int i = 0; i < N; i++) {
@@ -739,11 +743,11 @@ void NAME(line)(const struct line *l) {
             (!shared ? NAME(products_4_1) : l->columns == 3 ? NAME(shared_4_3) : NAME(shared_4_5))(l, &w);
         } else {
             ONE[l->op][0](l, &w);
-            if (w.c < l->channels)
+            if (w.c < whole(l->real))
                 ONE[l->op][1](l, &w);
         }
     }
-    for (size_t y = 0; l->real < l->channels && y < l->lines; y++)
+    for (size_t y = 0; l->pads && l->real < l->channels && y < l->lines; y++)
         for (size_t at = 0; at < l->pixels; at++) {
             float *to = l->result + y * l->next_result + at * l->result_step;
             size_t c = l->real;

@@ -2,6 +2,7 @@
 //! weights into vectors.
 
 use super::Bounds;
+use super::image::{self, Line};
 use super::kernel::{self, Subproblem, TilePlace};
 
 /// A vector of floats. All its functions except `tile` are `inline(always)`. They become part of
@@ -68,6 +69,18 @@ pub(super) trait Vector: Copy {
         sub: &Subproblem<'_, E>,
         place: &TilePlace<'_, E, N>,
     );
+    /// Runs [`image::blocks`], compiled as a separate function for each kind of block. In one
+    /// function, the compiler computed the addresses of all kinds before each block. That took as
+    /// long as the products of layers with few channels.
+    #[inline(never)]
+    unsafe fn blocks<const K: usize, const S: usize, const P: usize, const BORDER: bool>(
+        line: &Line,
+        at: usize,
+        count: usize,
+    ) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { image::blocks::<Self, K, S, P, BORDER>(line, at, count) }
+    }
 }
 
 /// Clamps `value`, which is `sum` or `sum` rounded. Without LARGEST it is not compared with the

@@ -220,6 +220,32 @@ macro_rules! vector {
                 // SAFETY: the caller's promise is passed on.
                 unsafe { tile::<E, M, N, FAR>(sub, place) }
             }
+
+            // As `tile`.
+            #[inline(always)]
+            unsafe fn blocks<const K: usize, const S: usize, const P: usize, const BORDER: bool>(
+                line: &Line,
+                at: usize,
+                count: usize,
+            ) {
+                #[target_feature(enable = $features)]
+                #[inline(never)]
+                unsafe fn blocks<
+                    const K: usize,
+                    const S: usize,
+                    const P: usize,
+                    const BORDER: bool,
+                >(
+                    line: &Line,
+                    at: usize,
+                    count: usize,
+                ) {
+                    // SAFETY: the caller's promise is passed on.
+                    unsafe { image::blocks::<$name, K, S, P, BORDER>(line, at, count) }
+                }
+                // SAFETY: the caller's promise is passed on.
+                unsafe { blocks::<K, S, P, BORDER>(line, at, count) }
+            }
         }
     };
 }
