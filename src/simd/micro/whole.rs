@@ -26,6 +26,9 @@ pub(crate) const ROOM: usize = 1 << 13;
 /// The number of packed groups that leave half of a first-level cache to the weights.
 const KEPT: usize = 1 << 12;
 
+/// The channels of the pixels of bytes between layers are padded to a multiple of this.
+const PADDED: usize = 16;
+
 /// The most windows at a time.
 const MOST: usize = 1 << 10;
 
@@ -165,6 +168,16 @@ impl WholeWindows {
         size == (1, 1) && stride == (1, 1) && border == Border::default()
     }
 
+    /// Returns the distance of two packed pixels, in values. Bytes with little padding are packed
+    /// with it if each window is a single pixel: a line is then copied as a whole.
+    fn packed(&self) -> usize {
+        let padded = self.channels.next_multiple_of(PADDED);
+        match self.bytes && self.pixel == padded && padded <= KEPT && self.are_pixels() {
+            true => padded,
+            false => self.channels,
+        }
+    }
+
     /// Returns the same windows as one line, if each is a single pixel and the lines have no gap.
     #[inline(always)]
     fn in_one_line(&self) -> WholeWindows {
@@ -191,7 +204,7 @@ impl WholeWindows {
             Needed::lines(&self.window, 1),
             Needed::columns(&self.window, all),
         );
-        let (kept, room) = (KEPT * group / self.channels, ROOM * group / self.channels);
+        let (kept, room) = (KEPT * group / self.packed(), ROOM * group / self.packed());
         // As many whole lines of windows as need at most `kept` pixels.
         let whole = column == self.columns.start && columns.count * lines.reach <= kept;
         if whole && all <= MOST {
@@ -654,7 +667,7 @@ pub(super) unsafe fn pack_windows<D: Tiles>(
     let (lines, columns) = (windows.lines.len(), windows.columns.len());
     let needed_lines = Needed::lines(window, lines);
     let needed_columns = Needed::columns(window, columns);
-    let (pixel, values) = (windows.channels * size, to.values.as_mut_ptr().cast::<u8>());
+    let (pixel, values) = (windows.packed() * size, to.values.as_mut_ptr().cast::<u8>());
     let line = needed_columns.count * pixel;
     let mut start = to.starts.as_mut_ptr().cast::<u16>();
     for y in 0..lines {
@@ -744,7 +757,7 @@ unsafe fn pack_line<D: Tiles>(
     y: usize,
     to: *mut u8,
 ) -> D::Bits {
-    let (size, channels, window) = (4 / D::GROUP, windows.channels, &windows.window);
+    let (size, channels, window) = (4 / D::GROUP, windows.packed(), &windows.window);
     // SAFETY: the caller's promise.
     unsafe {
         let fill = |at: usize, pixels: usize| {
