@@ -520,11 +520,11 @@ impl Vector for F32x4 {
     }
 
     #[inline(never)]
-    unsafe fn tile<E: Stored, const M: usize, const N: usize, const FAR: bool>(
+    unsafe fn tiles<E: Stored, const M: usize, const N: usize, const FAR: bool>(
         sub: &Subproblem<'_, E>,
-        place: &TilePlace<'_, E, N>,
+        place: &mut TilePlace<'_, E, N>,
     ) {
         // SAFETY: the caller's promise is passed on.
-        unsafe { kernel::tile::<Self, E, M, N, FAR>(sub, place) }
+        unsafe { kernel::tiles::<Self, E, M, N, FAR>(sub, place) }
     }
 }

@@ -230,7 +230,11 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
         true => (row + height, block.start),
         false => (sub.rows.start, block.end),
     };
-    let mut prefetch = Prefetch::of(layer, next, k, (height, block.len(), tiles));
+    // For a single vector or record, loads are the bottleneck, so those do not prefetch.
+    let mut prefetch = match N > 1 && most > 1 {
+        true => Prefetch::of(layer, next, k, (height, block.len(), tiles)),
+        false => Prefetch::NONE,
+    };
     let mut weights = [layer.weights.as_ptr(); N];
     let mut in_panel = row % layer.panel;
     let mut at = (row - in_panel) * layer.columns + block.start * layer.panel;
@@ -244,35 +248,36 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
         weights[i] = weights[i].wrapping_add(at + in_panel);
     });
     let far = V::PREFETCHES && size_of_val(layer.weights) >= FAR_BYTES;
-    let mut end = 0;
-    for i in 0..tiles {
-        let n = end;
-        end += if i < larger { most } else { most - 1 };
-        // For a single vector, loads are the bottleneck, so it does not prefetch.
-        let ahead = if N > 1 { prefetch.tile() } else { Ahead::NONE };
-        let place = TilePlace {
+    let mut n = 0;
+    for (tiles, records) in [(larger, most), (tiles - larger, most - 1)] {
+        if tiles * records == 0 {
+            continue;
+        }
+        let mut place = TilePlace {
+            tiles,
             n,
             row,
             block,
             weights,
-            ahead,
+            prefetch: &mut prefetch,
             bounds,
         };
-        macro_rules! tile {
+        macro_rules! tiles {
             ($($count:literal)*) => {
-                $(if $count <= M && end - n == $count {
-                    // SAFETY: `tile` writes records n to `end` of the subproblem, with the weights
+                $(if $count <= M && records == $count {
+                    // SAFETY: the tiles have the next records of the subproblem, with the weights
                     // of its rows.
                     unsafe {
                         match far && $count == 1 {
-                            true => V::tile::<E, 1, N, true>(sub, &place),
-                            false => V::tile::<E, $count, N, false>(sub, &place),
+                            true => V::tiles::<E, 1, N, true>(sub, &mut place),
+                            false => V::tiles::<E, $count, N, false>(sub, &mut place),
                         }
                     }
                 })*
             };
         }
-        tile!(1 2 3 4 5 6 7 8);
+        tiles!(1 2 3 4 5 6 7 8);
+        n += tiles * records;
     }
 }
 
@@ -308,6 +313,17 @@ struct Prefetch {
 }
 
 impl Prefetch {
+    const NONE: Prefetch = Prefetch {
+        at: std::ptr::null(),
+        end: std::ptr::null(),
+        part: 0,
+        step: 0,
+        share: 0,
+        tiles: 0,
+        panels: 0,
+        gap: 0,
+    };
+
     /// The prefetch of `height` rows from `row` on and `length` columns from k on, by some tiles.
     #[inline(always)]
     fn of<E>(
@@ -352,8 +368,10 @@ impl Prefetch {
     }
 }
 
-/// The position of a tile in a subproblem.
+/// The position of some tiles in a subproblem, which have as many records each.
 pub(super) struct TilePlace<'a, E, const N: usize> {
+    /// The number of tiles.
+    tiles: usize,
     /// The first record.
     n: usize,
     row: usize,
@@ -361,16 +379,17 @@ pub(super) struct TilePlace<'a, E, const N: usize> {
     block: &'a Range<usize>,
     /// The address of the block's first weights, for each vector.
     weights: [*const E; N],
-    ahead: Ahead,
+    prefetch: &'a mut Prefetch,
     /// The bounds of the results. A block that another one continues has none.
     bounds: Bounds,
 }
 
-/// Computes records n to n + M by N vectors of rows, for a block of k. With FAR it prefetches its
-/// own weights.
+/// Computes some tiles of M records by N vectors of rows, for a block of k. With FAR they prefetch
+/// their own weights.
 ///
-/// [`Vector::tile`] compiles each tile as a separate function, so that the code around it takes no
-/// registers. Three things keep the sums in registers, and `tests/program/speed.rs` checks the
+/// [`Vector::tiles`] compiles each kind of tile as a separate function, so that the code around it
+/// takes no registers. A call computes all tiles of a band, because for few inputs a call takes as
+/// long as the products. Three things keep the sums in registers, and `tests/program/speed.rs` checks the
 /// result:
 /// - The array of sums is indexed with constants only.
 /// - The array begins as zero bytes. An initialiser that repeats a value is a loop over the array.
@@ -379,19 +398,45 @@ pub(super) struct TilePlace<'a, E, const N: usize> {
 ///
 /// SAFETY: as `affine`. The place is inside the subproblem.
 #[inline(always)]
-pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, const FAR: bool>(
+pub(super) unsafe fn tiles<
+    V: Vector,
+    E: Stored,
+    const M: usize,
+    const N: usize,
+    const FAR: bool,
+>(
     sub: &Subproblem<'_, E>,
-    place: &TilePlace<'_, E, N>,
+    place: &mut TilePlace<'_, E, N>,
+) {
+    for _ in 0..place.tiles {
+        // SAFETY: passed on.
+        unsafe { tile::<V, E, M, N, FAR>(sub, place) }
+        place.n += M;
+    }
+}
+
+/// Computes the next tile.
+///
+/// SAFETY: as `tiles`.
+#[inline(always)]
+unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, const FAR: bool>(
+    sub: &Subproblem<'_, E>,
+    place: &mut TilePlace<'_, E, N>,
 ) {
     let layer = sub.layer;
     let panel = layer.panel;
-    let &TilePlace {
+    let prefetches = M > 1 && N > 1;
+    let Ahead { mut at, step } = match prefetches {
+        true => place.prefetch.tile(),
+        false => Ahead::NONE,
+    };
+    let &mut TilePlace {
         n,
         row,
         block,
         mut weights,
-        ahead: Ahead { mut at, step },
         bounds,
+        ..
     } = place;
     // SAFETY: each pointer stays inside its array. Each vector has LANES biases and results, and
     // its weights are `panel` apart. Vectors of zero bytes are zeros.
@@ -472,7 +517,7 @@ pub(super) unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, 
             }
             macro_rules! prefetch {
                 ($columns:expr) => {
-                    if M > 1 && N > 1 {
+                    if prefetches {
                         V::prefetch(at.cast());
                         at = at.wrapping_add($columns * step);
                     }

@@ -64,10 +64,10 @@ pub(super) trait Vector: Copy {
     /// where measurements showed no gain, it does nothing.
     #[inline(always)]
     unsafe fn prefetch(_from: *const f32) {}
-    /// Runs [`kernel::tile`], compiled as a separate function for each M, N and FAR.
-    unsafe fn tile<E: Stored, const M: usize, const N: usize, const FAR: bool>(
+    /// Runs [`kernel::tiles`], compiled as a separate function for each M, N and FAR.
+    unsafe fn tiles<E: Stored, const M: usize, const N: usize, const FAR: bool>(
         sub: &Subproblem<'_, E>,
-        place: &TilePlace<'_, E, N>,
+        place: &mut TilePlace<'_, E, N>,
     );
     /// Runs [`image::blocks`], compiled as a separate function for each kind of block. In one
     /// function, the compiler computed the addresses of all kinds before each block. That took as
@@ -266,11 +266,11 @@ impl Vector for Lanes4 {
     }
 
     #[inline(never)]
-    unsafe fn tile<E: Stored, const M: usize, const N: usize, const FAR: bool>(
+    unsafe fn tiles<E: Stored, const M: usize, const N: usize, const FAR: bool>(
         sub: &Subproblem<'_, E>,
-        place: &TilePlace<'_, E, N>,
+        place: &mut TilePlace<'_, E, N>,
     ) {
         // SAFETY: the caller's promise is passed on.
-        unsafe { kernel::tile::<Self, E, M, N, FAR>(sub, place) }
+        unsafe { kernel::tiles::<Self, E, M, N, FAR>(sub, place) }
     }
 }

@@ -204,24 +204,24 @@ macro_rules! vector {
             // inline the inner function: rustc 1.95 ignores `inline(never)` beside
             // `target_feature`.
             #[inline(always)]
-            unsafe fn tile<E: Stored, const M: usize, const N: usize, const FAR: bool>(
+            unsafe fn tiles<E: Stored, const M: usize, const N: usize, const FAR: bool>(
                 sub: &Subproblem<'_, E>,
-                place: &TilePlace<'_, E, N>,
+                place: &mut TilePlace<'_, E, N>,
             ) {
                 #[target_feature(enable = $features)]
                 #[inline(never)]
-                unsafe fn tile<E: Stored, const M: usize, const N: usize, const FAR: bool>(
+                unsafe fn tiles<E: Stored, const M: usize, const N: usize, const FAR: bool>(
                     sub: &Subproblem<'_, E>,
-                    place: &TilePlace<'_, E, N>,
+                    place: &mut TilePlace<'_, E, N>,
                 ) {
                     // SAFETY: the caller's promise is passed on.
-                    unsafe { kernel::tile::<$name, E, M, N, FAR>(sub, place) }
+                    unsafe { kernel::tiles::<$name, E, M, N, FAR>(sub, place) }
                 }
                 // SAFETY: the caller's promise is passed on.
-                unsafe { tile::<E, M, N, FAR>(sub, place) }
+                unsafe { tiles::<E, M, N, FAR>(sub, place) }
             }
 
-            // As `tile`.
+            // As `tiles`.
             #[inline(always)]
             unsafe fn blocks<const K: usize, const S: usize, const P: usize, const BORDER: bool>(
                 line: &Line,
