@@ -2,8 +2,8 @@
 //! set may have shorter vectors. Vectors of padding are not computed, and the result keeps old
 //! values there, which may be NaN. Two kinds of steps read padding, and layers before them compute
 //! all rows. An affine layer that reads an image multiplies it by weights of 0, so it must be
-//! finite. A sum may add the zeros behind the channels of an image ([`sums`](super::sums)). Poolings
-//! and depthwise convolutions set padding to 0 for such readers only.
+//! finite. A sum may add the zeros behind the channels of an image ([`sums`](super::sums)).
+//! Poolings and depthwise convolutions set padding to 0 for such readers only.
 
 use super::micro::Kernels;
 use super::steps::{Action, HostStep, Place};

@@ -5,9 +5,9 @@ use std::ops::{Deref, DerefMut};
 /// The bytes of a cache line, and of the longest vector.
 const LINE: usize = 64;
 
-/// An array that starts on a cache line's boundary. A vector then lies in one line if its place is a
-/// multiple of its size. The allocator aligns to 16 bytes only, and loading a vector from two lines
-/// takes twice as long.
+/// An array that starts on a cache line's boundary. A vector then lies in one line if its place is
+/// a multiple of its size. The allocator aligns to 16 bytes only, and loading a vector from two
+/// lines takes twice as long.
 pub(crate) struct Aligned<T> {
     all: Vec<T>,
     start: usize,

@@ -309,22 +309,16 @@ impl Walk {
     }
 
     /// Places the columns below `count` in the first row, whose first column has its address
-    /// already. `column` returns the distance of a column from the first one.
+    /// already.
     #[inline(always)]
-    fn begin(
-        &mut self,
-        row: usize,
-        inside: &Range<usize>,
-        count: usize,
-        column: impl Fn(usize) -> usize,
-    ) {
+    fn begin(&mut self, row: usize, inside: &Range<usize>, count: usize, columns: Columns) {
         let first = self.places[0];
         unrolled!(half < 2, {
             unrolled!(i < { MOST_COLUMNS / 2 }, {
                 let j = half * (MOST_COLUMNS / 2) + i;
                 if j < count {
                     (self.places[j], self.steps[j]) = match inside.contains(&j) {
-                        true => (first.wrapping_add(column(j)), row),
+                        true => (first.wrapping_add(columns.at(j)), row),
                         false => (ZEROS.as_ptr(), 0),
                     };
                 }
@@ -476,14 +470,61 @@ pub(super) unsafe fn blocks<
 /// address for each column and row before a loop. These were more than the registers, so it stored
 /// them all and advanced each in memory, which took longer than the products of a block.
 #[inline(always)]
-fn hidden(address: *const f32) -> *const f32 {
-    let mut address = address;
-    // SAFETY: no instruction.
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    allow(unused_mut)
+)]
+// The lint expects that assembly with an address also reads memory.
+#[allow(unknown_lints, clippy::pointers_in_nomem_asm_block)]
+fn hidden(mut address: *const f32) -> *const f32 {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    // SAFETY: no instruction.
     unsafe {
-        std::arch::asm!("/* {} */", inout(reg) address, options(pure, nomem, nostack, preserves_flags));
+        std::arch::asm!(
+            "/* {} */",
+            inout(reg) address,
+            options(pure, nomem, nostack, preserves_flags),
+        );
     }
     address
+}
+
+/// Returns the addresses of the rows of a window's weights, which are `apart` floats from each
+/// other.
+#[inline(always)]
+fn weights_of_rows<const K: usize>(first: *const f32, apart: usize) -> [*const f32; K] {
+    let mut rows = [first; K];
+    unrolled!(ky < K, {
+        rows[ky] = hidden(first.wrapping_add(ky * apart))
+    });
+    rows
+}
+
+/// The distances of the columns that some windows cover, in values.
+#[derive(Clone, Copy)]
+struct Columns {
+    pixel: usize,
+    /// The distances of columns 3, 5 and 7. With these three, the address of each column is a
+    /// single operand of a load. The compiler would compute and store an address for each.
+    odd: [usize; 3],
+}
+
+impl Columns {
+    #[inline(always)]
+    fn of(pixel: usize) -> Columns {
+        let odd = [3 * pixel, 5 * pixel, 7 * pixel];
+        Columns { pixel, odd }
+    }
+
+    /// Returns the distance of column `j` from column 0.
+    #[inline(always)]
+    fn at(&self, j: usize) -> usize {
+        match j {
+            3 | 5 | 7 => self.odd[j / 2 - 1],
+            6 | 10 => 2 * self.odd[j / 4 - 1],
+            _ => j * self.pixel,
+        }
+    }
 }
 
 /// Computes P pixels of two lines from `at` on, for a vector of channels from `c` on. Windows have
@@ -498,18 +539,10 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
     at: usize,
     c: usize,
 ) {
-    let (pixel, channels) = (line.x_pixel, line.channels);
+    let (columns, channels) = (Columns::of(line.x_pixel), line.channels);
     let inside = match BORDER {
         true => line.covered(at, (P - 1) * S + K),
         false => 0..usize::MAX,
-    };
-    // With these three multiples, the address of each column is a single operand of a load. The
-    // compiler would compute and store an address for each.
-    let odd = [3 * pixel, 5 * pixel, 7 * pixel];
-    let column = |j: usize| match j {
-        3 | 5 | 7 => odd[j / 2 - 1],
-        6 | 10 => 2 * odd[j / 4 - 1],
-        _ => j * pixel,
     };
     // SAFETY: the line's promise. Outside the image zeros are loaded, and rows are left out.
     unsafe {
@@ -517,10 +550,7 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
         let mut sums = [[bias; P]; PAIR];
         let first = line.first(at * S, c);
         let weights = line.weights.add(c);
-        let mut of_rows = [weights; K];
-        unrolled!(ky < K, {
-            of_rows[ky] = hidden(weights.add(ky * K * channels))
-        });
+        let of_rows = weights_of_rows::<K>(weights, K * channels);
         // Windows of 3 × 3 keep their weights in registers, where there are enough of them.
         let kept = K == 3 && V::MANY;
         let mut nine = [bias; 9];
@@ -529,11 +559,11 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
         }
         let walks = BORDER && V::WALKS;
         let (at_ends, last) = (BORDER && K == 3 && !walks, (P - 1) * S + K - 1);
-        let mut ends = Ends::of(line.x_line, (first, column(last)), &inside, last);
+        let mut ends = Ends::of(line.x_line, (first, columns.at(last)), &inside, last);
         let mut walk = Walk::none(first);
         let mut x = first;
         if walks {
-            walk.begin(line.x_line, &inside, (P - 1) * S + K, column);
+            walk.begin(line.x_line, &inside, (P - 1) * S + K, columns);
         }
         unrolled!(row < 7, {
             if row > 0 {
@@ -556,7 +586,7 @@ unsafe fn block<V: Vector, const K: usize, const S: usize, const P: usize, const
                                     _ if walks => walk.places[j],
                                     _ if at_ends && j % last == 0 => ends.places[j / last],
                                     false if !at_ends => ZEROS.as_ptr(),
-                                    _ => x.wrapping_add(column(j)),
+                                    _ => x.wrapping_add(columns.at(j)),
                                 };
                                 sums[l][p] = sums[l][p].fma(weight, V::load(value));
                             });

@@ -389,8 +389,8 @@ pub(super) struct TilePlace<'a, E, const N: usize> {
 ///
 /// [`Vector::tiles`] compiles each kind of tile as a separate function, so that the code around it
 /// takes no registers. A call computes all tiles of a band, because for few inputs a call takes as
-/// long as the products. Three things keep the sums in registers, and `tests/program/speed.rs` checks the
-/// result:
+/// long as the products. Three things keep the sums in registers, and `tests/program/speed.rs`
+/// checks the result:
 /// - The array of sums is indexed with constants only.
 /// - The array begins as zero bytes. An initialiser that repeats a value is a loop over the array.
 /// - A fence ends each record's multiply-adds. Without it the compiler loads the values of all
