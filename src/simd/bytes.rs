@@ -253,11 +253,11 @@ fn channels(
     else {
         return None;
     };
-    let (range, kernels) = (kernels.weights, kernels.bytes);
+    let kernels = kernels.bytes;
     let (block, weights) = (kernels.block, weights.floats());
     let (Image { pixel, .. }, to) = geometry.output;
     let sizes = [biases.len(), rescale.factors.len(), rescale.summands.len()] == [pixel; 3];
-    if !sizes || !fits(geometry, weights, biases, range) {
+    if !sizes || !fits(geometry, weights, biases, kernels.weights) {
         return None;
     }
     let pixels = match pixel {

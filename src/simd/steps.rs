@@ -134,7 +134,7 @@ pub(crate) enum Action {
         rescale: Option<Rescale>,
         /// The images that are read and written, and the window.
         geometry: Geometry,
-        /// True if the padding channels of floats are set to 0. False if nobody reads them.
+        /// True if the padding channels of floats are set to 0. False if no score depends on them.
         pads: bool,
         /// The weights of a depthwise convolution that reads and writes bytes. `None` if the step
         /// reads and writes floats.

@@ -430,7 +430,11 @@ fn kernel(function: &str) -> Option<String> {
         .find(|(vector, _)| function.contains(vector))
         .map(|(_, set)| *set);
     let last = |path: &str| path.rsplit("::").next().unwrap().to_string();
-    if let Some((_, arguments)) = function.split_once("tile::<") {
+    // Tiles of floats are functions for all tiles of a band.
+    let arguments = ["tile::<", "tiles::<"]
+        .iter()
+        .find_map(|name| function.split_once(name));
+    if let Some((_, arguments)) = arguments {
         let arguments: Vec<String> = arguments
             .trim_end_matches('>')
             .split(", ")
@@ -444,7 +448,7 @@ fn kernel(function: &str) -> Option<String> {
             }
             // A tile of whole numbers.
             [m, n] => {
-                let types = ["Bytes512", "Bytes256", "Pairs", "Dots"];
+                let types = ["Bytes512", "Bytes256", "LongPairs", "Pairs", "Dots"];
                 let of_type = types.iter().find(|t| function.contains(**t))?;
                 let set = if *of_type == "Dots" {
                     "dotprod"

@@ -68,6 +68,7 @@ const DOTS: WholeKernels = WholeKernels {
     bytes: ByteKernels {
         block: 4 * Dots::LANES,
         order: TapOrder::Channel,
+        weights: [-128, 127],
         channels: dots_channels,
         sum: dots_sum,
     },
@@ -81,6 +82,7 @@ const PRODUCTS: WholeKernels = WholeKernels {
     bytes: ByteKernels {
         block: 4 * Products::LANES,
         order: TapOrder::Tap,
+        weights: [-127, 127],
         channels: bytes::channels::<Dots, ByTap>,
         sum: bytes::sum::<Dots>,
     },

@@ -396,6 +396,7 @@ macro_rules! whole_kernels {
             bytes: ByteKernels {
                 block: 8,
                 order: TapOrder::Tap,
+                weights: [-127, 127],
                 // SAFETY: the caller's promise is passed on.
                 channels: |windows| unsafe { channels(&windows.into()) },
                 // SAFETY: the caller's promise is passed on.

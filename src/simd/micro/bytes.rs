@@ -25,6 +25,8 @@ pub(crate) struct ByteKernels {
     pub(crate) block: usize,
     /// The order of a block's weights in a depthwise convolution.
     pub(crate) order: TapOrder,
+    /// The smallest and the largest whole number that such a weight may be.
+    pub(crate) weights: [i32; 2],
     /// Computes some lines of a depthwise convolution.
     ///
     /// SAFETY: the [`ChannelWindows`] are sound, and the CPU has the instruction set.

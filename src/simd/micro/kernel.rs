@@ -230,7 +230,8 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
         true => (row + height, block.start),
         false => (sub.rows.start, block.end),
     };
-    // For a single vector or record, loads are the bottleneck, so those do not prefetch.
+    // For a single vector or record, loads are the bottleneck, so those do not prefetch the next
+    // band.
     let mut prefetch = match N > 1 && most > 1 {
         true => Prefetch::of(layer, next, k, (height, block.len(), tiles)),
         false => Prefetch::NONE,

@@ -5,8 +5,8 @@ use super::Bounds;
 use super::image::{self, Line};
 use super::kernel::{self, Subproblem, TilePlace};
 
-/// A vector of floats. All its functions except `tile` are `inline(always)`. They become part of
-/// the function that enables the instruction set.
+/// A vector of floats. All its functions except `tiles` and `blocks` are `inline(always)`. They
+/// become part of the function that enables the instruction set.
 ///
 /// SAFETY of all functions: the CPU has the instruction set, and pointers are valid for `LANES`
 /// values. A prefetch takes any address.

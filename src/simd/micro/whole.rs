@@ -26,7 +26,7 @@ pub(crate) const ROOM: usize = 1 << 13;
 /// The number of packed groups that leave half of a first-level cache to the weights.
 const KEPT: usize = 1 << 12;
 
-/// The channels of the pixels of bytes between layers are padded to a multiple of this.
+/// The channels of most pixels of bytes between layers are padded to a multiple of this.
 const PADDED: usize = 16;
 
 /// The most windows at a time.
@@ -278,11 +278,11 @@ pub(crate) struct WholeKernels {
 
 impl WholeKernels {
     /// Returns the bytes of a weight.
-    pub(crate) fn weight_size(&self) -> usize {
-        let bytes = i8::MIN.into()..=i8::MAX.into();
-        match self.weights.iter().all(|weight| bytes.contains(weight)) {
-            true => size_of::<i8>(),
-            false => size_of::<i16>(),
+    pub(crate) const fn weight_size(&self) -> usize {
+        let [least, largest] = self.weights;
+        match least < i8::MIN as i32 || largest > i8::MAX as i32 {
+            true => size_of::<i16>(),
+            false => size_of::<i8>(),
         }
     }
 
@@ -780,8 +780,13 @@ unsafe fn pack_line<D: Tiles>(
                 let from = windows.x_at(start + (left + begin - window.border.left) * channels);
                 let inside = to.add(begin * channels * size);
                 let count = (end - begin) * channels;
+                // The padding of the last pixel may be behind the image.
+                let behind = channels - windows.channels;
                 match windows.bytes {
-                    true => copy(size, from.cast(), inside, count),
+                    true => {
+                        copy(size, from.cast(), inside, count - behind);
+                        zeros(size, inside.add((count - behind) * size), behind, low);
+                    }
                     false => bits = D::pack(bits, from, inside, count, low),
                 }
             }

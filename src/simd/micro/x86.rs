@@ -375,6 +375,8 @@ macro_rules! pairs {
             bytes: ByteKernels {
                 block: 4 * Pairs::LANES,
                 order: TapOrder::Pair,
+                // 16-bit integers in all sets.
+                weights: [-256, 255],
                 channels: pairs_channels,
                 sum: pairs_sum,
             },
@@ -404,6 +406,7 @@ macro_rules! pairs {
         );
 
         bytes_of_256_bits!($name);
+        const _: () = assert!($kernels.weight_size() == $name::WEIGHT);
     };
 }
 
@@ -617,6 +620,7 @@ mod avx512 {
         bytes: ByteKernels {
             block: 4 * Bytes512::LANES,
             order: TapOrder::Channel,
+            weights: [-128, 127],
             channels: bytes512_channels,
             sum: bytes512_sum,
         },
@@ -757,6 +761,7 @@ mod avx512 {
                 bytes: ByteKernels {
                     block: 4 * $name::LANES,
                     order: TapOrder::Channel,
+                    weights: [-128, 127],
                     channels: $channels,
                     sum: $sum,
                 },
