@@ -102,9 +102,9 @@ impl Depthwise {
         let ((input, from), (output, to)) = (geometry.input, geometry.output);
         let (pixel, channels) = (output.pixel, from.c);
         let [read, written] = [(); 2].map(|()| some_bytes(seed, kernels.signed));
-        let least = kernels.weights[0];
+        let [least, largest] = kernels.bytes.weights;
         let weights: Vec<f32> = (0..9 * pixel)
-            .map(|_| draw(seed, least..128) as f32)
+            .map(|_| draw(seed, least..largest + 1) as f32)
             .collect();
         let biases: Vec<f32> = (0..pixel)
             .map(|_| draw(seed, -1 << 16..1 << 16) as f32)
@@ -268,7 +268,7 @@ fn other_depthwise_convolutions_keep_floats() {
         };
         assert!(taken(3, 127.0, 3.0, 16));
         assert!(!taken(5, 127.0, 3.0, 16), "a large window");
-        let [least, most] = kernels.weights.map(|w| w as f32);
+        let [least, most] = kernels.bytes.weights.map(|w| w as f32);
         assert!(taken(3, least, 3.0, 16) && taken(3, most, 3.0, 16));
         assert!(!taken(3, least - 1.0, 3.0, 16), "a small weight");
         assert!(!taken(3, most + 1.0, 3.0, 16), "a large weight");
