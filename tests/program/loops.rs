@@ -317,10 +317,12 @@ pub fn check_kernels(machine: &Machine, program: &Path, sets: &[&str]) {
         }
         for l in &loops {
             let count = l.multiply_adds;
-            // Behind the loop of four groups, a tile of dot products has a loop of at most three
-            // turns, which the compiler may unroll as a whole.
-            let unrolled =
-                |n: usize| n.is_power_of_two() || (n == 3 && kernel.starts_with("dotprod"));
+            // Behind the loop of four groups or columns, tiles that multiply lanes have a loop of
+            // at most three turns, which the compiler may unroll as a whole.
+            let of_lanes = ["dotprod", "aarch64 tile"]
+                .iter()
+                .any(|set| kernel.starts_with(set));
+            let unrolled = |n: usize| n.is_power_of_two() || (n == 3 && of_lanes);
             if tile.is_some_and(|t| count % t != 0 || !unrolled(count / t)) {
                 mistakes.push(format!("{kernel}: a loop of {count} multiply-adds"));
             }
