@@ -230,9 +230,7 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
         true => (row + height, block.start),
         false => (sub.rows.start, block.end),
     };
-    // For a single vector or record, loads are the bottleneck, so those do not prefetch the next
-    // band.
-    let mut prefetch = match N > 1 && most > 1 {
+    let mut prefetch = match prefetches(most, N) {
         true => Prefetch::of(layer, next, k, (height, block.len(), tiles)),
         false => Prefetch::NONE,
     };
@@ -311,6 +309,13 @@ struct Prefetch {
     /// The number of panels left, and the bytes from the end of a panel's parts to the next panel.
     panels: usize,
     gap: usize,
+}
+
+/// True if a tile prefetches weights of the next band. For a single record or vector, loads are the
+/// bottleneck.
+#[inline(always)]
+fn prefetches(records: usize, vectors: usize) -> bool {
+    records > 1 && vectors > 1
 }
 
 impl Prefetch {
@@ -426,8 +431,7 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, const FAR: 
 ) {
     let layer = sub.layer;
     let panel = layer.panel;
-    let prefetches = M > 1 && N > 1;
-    let Ahead { mut at, step } = match prefetches {
+    let Ahead { mut at, step } = match prefetches(M, N) {
         true => place.prefetch.tile(),
         false => Ahead::NONE,
     };
@@ -518,7 +522,7 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, const FAR: 
             }
             macro_rules! prefetch {
                 ($columns:expr) => {
-                    if prefetches {
+                    if prefetches(M, N) {
                         V::prefetch(at.cast());
                         at = at.wrapping_add($columns * step);
                     }

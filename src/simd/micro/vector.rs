@@ -71,7 +71,8 @@ pub(super) trait Vector: Copy {
     );
     /// Runs [`image::blocks`], compiled as a separate function for each kind of block. In one
     /// function, the compiler computed the addresses of all kinds before each block. That took as
-    /// long as the products of layers with few channels.
+    /// long as the products of layers with few channels. The caller for AVX-512 enables the same
+    /// features, so the compiler makes these functions part of it nevertheless.
     #[inline(never)]
     unsafe fn blocks<const K: usize, const S: usize, const P: usize, const BORDER: bool>(
         line: &Line,

@@ -221,7 +221,7 @@ macro_rules! vector {
                 unsafe { tiles::<E, M, N, FAR>(sub, place) }
             }
 
-            // As `tiles`.
+            // This function enables no CPU features itself, for the same reason as `tiles`.
             #[inline(always)]
             unsafe fn blocks<const K: usize, const S: usize, const P: usize, const BORDER: bool>(
                 line: &Line,
