@@ -224,19 +224,15 @@ impl TeamState {
     }
 
     /// Returns the number of tiles of a phase that is split by records. Each thread gets as many as
-    /// the others, and all have nearly as many records. A tile has at most the records of a
-    /// micro-tile, or fewer if a record has many values between steps.
+    /// the others, and all have nearly as many records.
     fn groups(&self, leg: &Leg) -> usize {
         let records = leg.records.len();
         if leg.course.shares {
             return records;
         }
-        let most = if self.workspaces.arenas.is_empty() {
-            self.kernels.tile_records
-        } else {
-            self.workspaces.records
-        };
-        let tiles = records.div_ceil(most).next_multiple_of(self.threads);
+        let tiles = records
+            .div_ceil(self.workspaces.records)
+            .next_multiple_of(self.threads);
         tiles.min(records)
     }
 

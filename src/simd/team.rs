@@ -41,6 +41,10 @@ const WAKE_US: u64 = 30;
 /// caches of one core hold them.
 const TILE_BYTES: usize = 1 << 19;
 
+/// The most micro-tiles of records in a tile of a network without images. Each tile reads all
+/// weights, which may come from a cache that cores share.
+const MICRO_TILES: usize = 4;
+
 /// The threads of the host engine. The owner is one of them. It submits batches, and computes tiles
 /// while it waits for them.
 pub(crate) struct Team {
@@ -409,15 +413,13 @@ fn state(
     };
     let clock = clock.map(|sums| Mutex::new(Clock { sums, track: None }));
     let hidden = hidden(rows.hidden, &alone.homes, batch)?;
+    let room = room(&steps, rows, &kernels, (arena, windows));
     let state = TeamState {
         schedule: Schedule::new(threads),
         tile_inputs: (0..pooled)
-            .map(|_| Activations::new(rows.input, kernels.tile_records))
+            .map(|_| Activations::new(rows.input, room.records))
             .collect::<Result<_, Error>>()?,
-        workspaces: Workspaces::new(
-            if images { threads } else { 0 },
-            room(&steps, &kernels, arena, windows),
-        )?,
+        workspaces: Workspaces::new(if images { threads } else { 0 }, room)?,
         alone,
         together,
         rows: steps.iter().map(|s| rows.of(s.to)).collect(),
@@ -597,7 +599,12 @@ fn within(
 
 /// Returns the sizes of a thread's workspace. `arena` is the number of values in the arena of a
 /// record, `bands` the room of the windows of a band. A network without images needs no workspace.
-fn room(steps: &[HostStep], kernels: &Kernels, arena: usize, bands: usize) -> Room {
+fn room(
+    steps: &[HostStep],
+    rows: BufferRows<'_>,
+    kernels: &Kernels,
+    (arena, bands): (usize, usize),
+) -> Room {
     let windows = steps.iter().map(|s| match &s.action {
         Action::Convolution(_, geometry) => [
             windows::scratch(geometry, kernels.tile_records),
@@ -618,12 +625,15 @@ fn room(steps: &[HostStep], kernels: &Kernels, arena: usize, bands: usize) -> Ro
     });
     let [scratch, zeros] = windows.fold([0, 0], |[a, b], [c, d]| [a.max(c), b.max(d)]);
     let images = steps.iter().any(|s| s.action.of_image());
-    let stride = if images {
-        (arena + LINE).next_multiple_of(LINE)
+    let micro_tile = kernels.tile_records;
+    let (stride, values, most) = if images {
+        let stride = (arena + LINE).next_multiple_of(LINE);
+        (stride, stride, micro_tile)
     } else {
-        0
+        let values = steps.iter().map(|s| rows.of(s.from) + rows.of(s.to));
+        (0, values.max().unwrap_or(0), MICRO_TILES * micro_tile)
     };
-    let records = (TILE_BYTES / (4 * stride.max(1))).clamp(1, kernels.tile_records);
+    let records = (TILE_BYTES / (4 * values.max(1))).clamp(1, most);
     Room {
         stride,
         records,

@@ -480,15 +480,16 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, const FAR: 
         // exclude this, because a compiler would keep an address for each of four columns.
         let shared = N > 2 && !(V::FMA_OF_LANES && M > 2);
         // Most layers have panels of 16 rows. If all vectors are in one of these, the distances of
-        // their weights are constants, so several columns need a single address. The counting, the
-        // address and one prefetch then cost once for all of them: 22 instructions for twelve
-        // multiply-adds, not 26. The prefetch loads a cache line, so the columns may not have more.
+        // their weights are constants, so several columns need a single address. The counting and
+        // the address then cost once for all of them, and a prefetch once for two: 22 instructions
+        // for twelve multiply-adds, not 26. A prefetch loads a cache line, so two columns may not
+        // have more.
         let together = V::COLUMNS > 1
             && !FAR
             && N * V::LANES <= BESIDE
             && panel == BESIDE
             && (N == 1 || weights[1] == weights[0].wrapping_add(V::LANES))
-            && step * V::COLUMNS <= LINE;
+            && step * 2 <= LINE;
         let mut done = 0;
         loop {
             // Adds the products of weights w. `fma` adds those of a record m to a sum.
@@ -551,10 +552,12 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, const FAR: 
                             let value = V::splat(*x[m].add(k + c));
                             move |sum: V, w| sum.fma(w, value)
                         });
+                        if c % 2 == 1 {
+                            prefetch!(2);
+                        }
                     });
                     let advance = V::COLUMNS * BESIDE;
                     unrolled!(i < N, { weights[i] = weights[i].wrapping_add(advance) });
-                    prefetch!(V::COLUMNS);
                     k += V::COLUMNS;
                 }
             }
