@@ -432,11 +432,7 @@ fn kernel(function: &str) -> Option<String> {
         .find(|(vector, _)| function.contains(vector))
         .map(|(_, set)| *set);
     let last = |path: &str| path.rsplit("::").next().unwrap().to_string();
-    // Tiles of floats are functions for all tiles of a band.
-    let arguments = ["tile::<", "tiles::<"]
-        .iter()
-        .find_map(|name| function.split_once(name));
-    if let Some((_, arguments)) = arguments {
+    if let Some((_, arguments)) = function.split_once("tiles::<") {
         let arguments: Vec<String> = arguments
             .trim_end_matches('>')
             .split(", ")

@@ -7,7 +7,7 @@ use super::image;
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, compiled, inlined};
 use super::whole::{
-    self, Dot, Packed, PackedRuns, Tiles, WholeKernels, WholePlace, WholeWindows, dot, tiles,
+    self, Dot, Packed, PackedRuns, Tiles, WholeKernels, WholePlace, WholeWindows, dot, tiles_of_dot,
 };
 use super::winograd::{self, Transforms};
 use super::{Kernels, of_bytes, of_halves};
@@ -64,7 +64,7 @@ const DOTS: WholeKernels = WholeKernels {
     group: Dots::GROUP,
     signed: true,
     weights: [-128, 127],
-    affine: whole::affine::<Dots, 4, 2, 4, 4, 1, 8>,
+    affine: whole::affine::<Dots, 4, 4, 4, 1, 8>,
     bytes: ByteKernels {
         block: 4 * Dots::LANES,
         order: TapOrder::Channel,
@@ -78,7 +78,7 @@ const DOTS: WholeKernels = WholeKernels {
 const PRODUCTS: WholeKernels = WholeKernels {
     name: "neon",
     weights: [-127, 127],
-    affine: whole::affine::<Products, 4, 2, 2, 4, 1, 4>,
+    affine: whole::affine::<Products, 4, 2, 4, 1, 4>,
     bytes: ByteKernels {
         block: 4 * Products::LANES,
         order: TapOrder::Tap,
@@ -421,7 +421,7 @@ impl Dot for Products {
     }
 }
 
-tiles!(Products, "neon", 4);
+tiles_of_dot!(Products, "neon", 4);
 
 /// Packs floats as [`Dot::pack_lanes`] does.
 ///

@@ -392,7 +392,7 @@ macro_rules! whole_kernels {
             signed: true,
             // Without −128 among the weights, the sum of two products of bytes has 16 bits.
             weights: [-127, 127],
-            affine: whole::affine::<$tiles, 2, 1, 2, 2, 1, 2>,
+            affine: whole::affine::<$tiles, 2, 2, 2, 1, 2>,
             bytes: ByteKernels {
                 block: 8,
                 order: TapOrder::Tap,
@@ -610,8 +610,11 @@ macro_rules! tiles {
                 bits | unsafe { pack(from, to, count, whole::ONE - low) }
             }
 
-            unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>) {
-                // SAFETY: as `Tiles::tile`.
+            unsafe fn tiles<const M: usize, const N: usize>(
+                place: &mut WholePlace<'_>,
+                count: usize,
+            ) {
+                // SAFETY: as `Tiles::tiles`.
                 unsafe extern "C" {
                     #[link_name = concat!("mortonnet_", $prefix, "_whole_1x1")]
                     fn tile_1x1(tile: &CWholeTile);
@@ -622,16 +625,19 @@ macro_rules! tiles {
                     #[link_name = concat!("mortonnet_", $prefix, "_whole_2x2")]
                     fn tile_2x2(tile: &CWholeTile);
                 }
-                // SAFETY: the trait's promise.
-                unsafe {
-                    let tile = CWholeTile::of(place, M);
-                    match (M, N) {
-                        (1, 1) => tile_1x1(&tile),
-                        (1, 2) => tile_1x2(&tile),
-                        (2, 1) => tile_2x1(&tile),
-                        (2, 2) => tile_2x2(&tile),
-                        _ => unreachable!("a tile of {M} by {N}"),
+                for _ in 0..count {
+                    // SAFETY: the trait's promise.
+                    unsafe {
+                        let tile = CWholeTile::of(place, M);
+                        match (M, N) {
+                            (1, 1) => tile_1x1(&tile),
+                            (1, 2) => tile_1x2(&tile),
+                            (2, 1) => tile_2x1(&tile),
+                            (2, 2) => tile_2x2(&tile),
+                            _ => unreachable!("a tile of {M} by {N}"),
+                        }
                     }
+                    place.advance(M);
                 }
             }
 

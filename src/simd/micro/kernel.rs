@@ -221,10 +221,10 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
     bounds: Bounds,
 ) {
     let (layer, height) = (sub.layer, N * V::LANES);
-    // All tiles have nearly as many records. A last tile of few would wait for loads of weights.
     const { assert!(M <= 8) };
-    let tiles = sub.records.div_ceil(M);
-    let (most, larger) = (sub.records.div_ceil(tiles), (sub.records - 1) % tiles + 1);
+    let parts = evenly(sub.records, M);
+    let [(larger, most), (smaller, _)] = parts;
+    let tiles = larger + smaller;
     // The next band begins where this one ends, in the same block or the next.
     let (next, k) = match row + 2 * height <= sub.rows.end {
         true => (row + height, block.start),
@@ -248,7 +248,7 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
     });
     let far = V::PREFETCHES && size_of_val(layer.weights) >= FAR_BYTES;
     let mut n = 0;
-    for (tiles, records) in [(larger, most), (tiles - larger, most - 1)] {
+    for (tiles, records) in parts {
         if tiles * records == 0 {
             continue;
         }
@@ -278,6 +278,19 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
         tiles!(1 2 3 4 5 6 7 8);
         n += tiles * records;
     }
+}
+
+/// Cuts `count` records or windows into as few tiles of at most `most` as possible. Returns two
+/// numbers of tiles, each with the size of these tiles. The sizes differ by one. A last tile of few
+/// would wait for loads of weights.
+#[inline(always)]
+pub(super) fn evenly(count: usize, most: usize) -> [(usize, usize); 2] {
+    let tiles = count.div_ceil(most);
+    if tiles == 0 {
+        return [(0, 0); 2];
+    }
+    let (size, larger) = (count.div_ceil(tiles), (count - 1) % tiles + 1);
+    [(larger, size), (tiles - larger, size - 1)]
 }
 
 /// The next address to prefetch, and the step in bytes from one k to the next.

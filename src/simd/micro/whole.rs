@@ -13,6 +13,7 @@
 use super::Bounds;
 use super::aligned::Aligned;
 use super::bytes::{ByteKernels, Bytes};
+use super::kernel::evenly;
 use super::vector::Vector;
 use crate::ir::op::{Border, Window};
 use std::mem::MaybeUninit;
@@ -353,10 +354,10 @@ pub(super) trait Tiles {
         count: usize,
         low: f32,
     ) -> Self::Bits;
-    /// Computes M windows by N vectors of rows.
+    /// Computes `count` tiles of M windows by N vectors of rows, and moves the place behind them.
     ///
-    /// SAFETY: the place is inside a sound subproblem.
-    unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>);
+    /// SAFETY: the tiles are inside a sound subproblem.
+    unsafe fn tiles<const M: usize, const N: usize>(place: &mut WholePlace<'_>, count: usize);
     /// [`pack_windows`], compiled as a separate function.
     unsafe fn pack_windows(windows: &WholeWindows, low: f32, to: &mut Packed) -> (PackedRuns, u32);
 }
@@ -492,13 +493,13 @@ macro_rules! dot {
             }
         }
 
-        tiles!($name, $features, $group);
+        tiles_of_dot!($name, $features, $group);
     };
 }
 pub(super) use dot;
 
 /// Implements [`Tiles`] for a type that implements [`Dot`].
-macro_rules! tiles {
+macro_rules! tiles_of_dot {
     ($name:ident, $features:literal, $group:literal) => {
         // SAFETY of the bodies: the trait's promise.
         impl Tiles for $name {
@@ -553,20 +554,26 @@ macro_rules! tiles {
 
             // Without the features, so that no compiler inlines the inner function.
             #[inline(always)]
-            unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>) {
+            unsafe fn tiles<const M: usize, const N: usize>(
+                place: &mut WholePlace<'_>,
+                count: usize,
+            ) {
                 #[target_feature(enable = $features)]
                 #[inline(never)]
-                unsafe fn tile<const M: usize, const N: usize>(place: &WholePlace<'_>) {
+                unsafe fn tiles<const M: usize, const N: usize>(
+                    place: &mut WholePlace<'_>,
+                    count: usize,
+                ) {
                     // SAFETY: the caller's promise is passed on.
-                    unsafe { whole::tile::<$name, M, N>(place) }
+                    unsafe { whole::tiles::<$name, M, N>(place, count) }
                 }
                 // SAFETY: the caller's promise is passed on.
-                unsafe { tile::<M, N>(place) }
+                unsafe { tiles::<M, N>(place, count) }
             }
         }
     };
 }
-pub(super) use tiles;
+pub(super) use tiles_of_dot;
 
 /// A float from which on floats are whole numbers. The bits of this float plus a whole number are
 /// its bits plus the number.
@@ -810,7 +817,7 @@ unsafe fn pack_line<D: Tiles>(
     }
 }
 
-/// The position of a tile.
+/// The position of the next tile.
 pub(super) struct WholePlace<'a> {
     pub(super) whole: &'a WholeSubproblem<'a>,
     pub(super) x: PackedRuns,
@@ -822,21 +829,30 @@ pub(super) struct WholePlace<'a> {
     pub(super) row: usize,
 }
 
+impl WholePlace<'_> {
+    /// Moves the place by some windows.
+    #[inline(always)]
+    pub(super) fn advance(&mut self, windows: usize) {
+        self.at += windows;
+        let by = windows * self.whole.result_stride;
+        self.result = self.whole.result_at(self.result, by);
+    }
+}
+
 /// The most bytes of windows that are used where they are, at a time. A second-level cache holds
 /// them beside the weights, which are read once for them.
 const STANDING: usize = 1 << 17;
 
-/// Computes a subproblem. A tile has M windows by N vectors of rows. At the end of the rows it has
-/// K windows by W vectors or one. At the end of the windows it has H of them or one. The tile of a
-/// single window has S vectors, because the few sums of N would wait for each other. Results of
-/// windows with a value that is NaN or infinite are NaN, or marked as lost.
+/// Computes a subproblem. A tile has at most M windows by N vectors of rows. At the end of the rows
+/// it has at most K windows by W vectors or one. The tile of a single window has S vectors, because
+/// the few sums of N would wait for each other. Results of windows with a value that is NaN or
+/// infinite are NaN, or marked as lost.
 ///
 /// SAFETY: the subproblem is sound, its rows are whole vectors, a window covers at most [`ROOM`]
 /// groups, and the CPU has the instruction set.
 pub(super) unsafe fn affine<
     D: Tiles,
     const M: usize,
-    const H: usize,
     const N: usize,
     const K: usize,
     const W: usize,
@@ -847,7 +863,7 @@ pub(super) unsafe fn affine<
     let windows = &whole.windows.in_one_line();
     if windows.stand(D::GROUP) {
         // SAFETY: passed on.
-        return unsafe { standing::<D, M, H, N, K, W, S>(whole, windows) };
+        return unsafe { standing::<D, M, N, K, W, S>(whole, windows) };
     }
     let mut packed = Packed {
         values: MaybeUninit::uninit(),
@@ -869,7 +885,7 @@ pub(super) unsafe fn affine<
         // SAFETY: `next` limits what the windows cover; passed on.
         unsafe {
             let (x, bits) = D::pack_windows(&some, whole.weights.low, &mut packed);
-            block::<D, M, H, N, K, W, S>(whole, x, lines * columns, result);
+            block::<D, M, N, K, W, S>(whole, x, lines * columns, result);
             if bits & !packed_bits(D::GROUP) != 0 {
                 refuse::<D>(whole, &some, &mut packed, result);
             }
@@ -886,7 +902,6 @@ pub(super) unsafe fn affine<
 unsafe fn standing<
     D: Tiles,
     const M: usize,
-    const H: usize,
     const N: usize,
     const K: usize,
     const W: usize,
@@ -913,7 +928,7 @@ unsafe fn standing<
                 length: windows.channels.div_ceil(D::GROUP),
             };
             // SAFETY: passed on.
-            unsafe { block::<D, M, H, N, K, W, S>(whole, x, count, result) };
+            unsafe { block::<D, M, N, K, W, S>(whole, x, count, result) };
             result = whole.result_at(result, count * whole.result_stride);
         }
     }
@@ -926,7 +941,6 @@ unsafe fn standing<
 unsafe fn block<
     D: Tiles,
     const M: usize,
-    const H: usize,
     const N: usize,
     const K: usize,
     const W: usize,
@@ -938,43 +952,38 @@ unsafe fn block<
     result: *mut f32,
 ) {
     let mut row = whole.rows.start;
-    let place = |at: usize, row: usize| WholePlace {
-        whole,
-        x,
-        at,
-        result: whole.result_at(result, at * whole.result_stride),
-        row,
-    };
     // SAFETY: passed on.
     unsafe {
-        while count == 1 && row + S * D::LANES <= whole.rows.end {
-            D::tile::<1, S>(&place(0, row));
-            row += S * D::LANES;
-        }
         while row < whole.rows.end {
+            let mut place = WholePlace {
+                whole,
+                x,
+                at: 0,
+                result,
+                row,
+            };
             let left = (whole.rows.end - row) / D::LANES;
-            let vectors = [N, W, 1].into_iter().find(|&n| n <= left).unwrap_or(1);
+            if count == 1 && left >= S {
+                D::tiles::<1, S>(&mut place, 1);
+                row += S * D::LANES;
+                continue;
+            }
             macro_rules! tiles {
-                ($m:expr, $n:expr, $at:ident) => {
-                    while count - $at >= $m {
-                        D::tile::<$m, $n>(&place($at, row));
-                        $at += $m;
+                ($most:ident by $vectors:expr, $($windows:literal)*) => {
+                    for (tiles, windows) in evenly(count, $most) {
+                        $(if $windows <= $most && windows == $windows {
+                            D::tiles::<$windows, { $vectors }>(&mut place, tiles);
+                        })*
                     }
                 };
             }
-            let mut at = 0;
+            let vectors = [N, W, 1].into_iter().find(|&n| n <= left).unwrap_or(1);
             if vectors == N {
-                tiles!(M, N, at);
-                tiles!(H, N, at);
-                tiles!(1, N, at);
+                tiles!(M by N, 1 2 3 4 5 6 7 8);
             } else if vectors == W {
-                tiles!(K, W, at);
-                tiles!(H, W, at);
-                tiles!(1, W, at);
+                tiles!(K by W, 1 2 3 4 5 6 7 8);
             } else {
-                tiles!(K, 1, at);
-                tiles!(H, 1, at);
-                tiles!(1, 1, at);
+                tiles!(K by 1, 1 2 3 4 5 6 7 8);
             }
             row += vectors * D::LANES;
         }
@@ -1036,11 +1045,27 @@ unsafe fn refuse<D: Tiles>(
     }
 }
 
-/// Computes M windows by N vectors of rows.
+/// Computes `count` tiles of M windows by N vectors of rows. A call computes many, because for few
+/// groups a call takes as long as the products.
 ///
-/// SAFETY: as [`affine`]. The place is inside the subproblem.
+/// SAFETY: as [`affine`]. The tiles are inside the subproblem.
 #[inline(always)]
-pub(super) unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholePlace<'_>) {
+pub(super) unsafe fn tiles<D: Dot, const M: usize, const N: usize>(
+    place: &mut WholePlace<'_>,
+    count: usize,
+) {
+    for _ in 0..count {
+        // SAFETY: passed on.
+        unsafe { tile::<D, M, N>(place) }
+        place.advance(M);
+    }
+}
+
+/// Computes the next tile.
+///
+/// SAFETY: as [`tiles`].
+#[inline(always)]
+unsafe fn tile<D: Dot, const M: usize, const N: usize>(place: &WholePlace<'_>) {
     let (&WholePlace { at, row, .. }, packed) = (place, place.x);
     let weights = place.whole.weights;
     let groups = packed.lines * packed.runs * packed.length;

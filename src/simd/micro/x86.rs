@@ -7,7 +7,7 @@ use super::image::{self, Line, Scaling, WholeSum};
 use super::kernel::{self, Subproblem, TilePlace};
 use super::vector::{Byte, Half, Stored, Vector, compiled, inlined};
 use super::whole::{
-    self, Dot, Packed, PackedRuns, Tiles, WholeKernels, WholePlace, WholeWindows, dot, tiles,
+    self, Dot, Packed, PackedRuns, Tiles, WholeKernels, WholePlace, WholeWindows, dot, tiles_of_dot,
 };
 use super::winograd::{self, Pixels, Steps, Transforms};
 use super::{Activation, Arithmetic, Bounds, Kernels, of_bytes, of_halves};
@@ -371,7 +371,7 @@ macro_rules! pairs {
             group: $name::GROUP,
             signed: false,
             weights: $weights,
-            affine: whole::affine::<$name, 6, 3, 2, 6, 1, 8>,
+            affine: whole::affine::<$name, 6, 2, 6, 1, 8>,
             bytes: ByteKernels {
                 block: 4 * Pairs::LANES,
                 order: TapOrder::Pair,
@@ -616,7 +616,7 @@ mod avx512 {
         group: Bytes512::GROUP,
         signed: false,
         weights: [-128, 127],
-        affine: whole::affine::<Bytes512, 6, 2, 4, 8, 2, 8>,
+        affine: whole::affine::<Bytes512, 6, 4, 8, 2, 8>,
         bytes: ByteKernels {
             block: 4 * Bytes512::LANES,
             order: TapOrder::Channel,
@@ -757,7 +757,7 @@ mod avx512 {
                 group: $name::GROUP,
                 signed: false,
                 weights: [-128, 127],
-                affine: whole::affine::<$name, 6, 3, 2, 6, 1, 8>,
+                affine: whole::affine::<$name, 6, 2, 6, 1, 8>,
                 bytes: ByteKernels {
                     block: 4 * $name::LANES,
                     order: TapOrder::Channel,
