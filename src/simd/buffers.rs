@@ -137,9 +137,9 @@ pub(super) struct Undecoded {
 unsafe impl Sync for Undecoded {}
 
 /// The memory of each thread for a tile of a network with images: the tile's values between steps,
-/// and room for windows and bands. The thread's number is the index of its scratch memory and line
-/// windows. It is also that of its arena, unless threads share records, which then have an arena
-/// each.
+/// and room for windows and bands. Without images, only the number of records counts. The thread's
+/// number is the index of its scratch memory and line windows. It is also that of its arena, unless
+/// threads share records, which then have an arena each.
 pub(super) struct Workspaces {
     /// For each workspace, the hidden values of a tile's records, one record after the other.
     pub(super) arenas: Vec<Floats>,

@@ -37,12 +37,13 @@ const INLINE_US: u64 = 3;
 /// the largest batch takes less, the team has no workers.
 const WAKE_US: u64 = 30;
 
-/// The most bytes that a tile's values between steps take, unless a single record takes more. The
-/// caches of one core hold them.
+/// The most bytes that a tile's values between steps take, unless a single record takes more, or
+/// a micro-tile in a network without images. The caches of one core hold them.
 const TILE_BYTES: usize = 1 << 19;
 
 /// The most micro-tiles of records in a tile of a network without images. Each tile reads all
-/// weights, which may come from a cache that cores share.
+/// weights, which may come from a cache that cores share. A thread that ends early takes a tile of
+/// another, so tiles may not be too large.
 const MICRO_TILES: usize = 4;
 
 /// The threads of the host engine. The owner is one of them. It submits batches, and computes tiles
@@ -417,7 +418,7 @@ fn state(
     let state = TeamState {
         schedule: Schedule::new(threads),
         tile_inputs: (0..pooled)
-            .map(|_| Activations::new(rows.input, room.records))
+            .map(|_| Activations::new(rows.input, room.records.min(batch)))
             .collect::<Result<_, Error>>()?,
         workspaces: Workspaces::new(if images { threads } else { 0 }, room)?,
         alone,
@@ -598,7 +599,8 @@ fn within(
 }
 
 /// Returns the sizes of a thread's workspace. `arena` is the number of values in the arena of a
-/// record, `bands` the room of the windows of a band. A network without images needs no workspace.
+/// record, `bands` the room of the windows of a band. A network without images only needs the
+/// number of records in a tile.
 fn room(
     steps: &[HostStep],
     rows: BufferRows<'_>,
@@ -626,14 +628,16 @@ fn room(
     let [scratch, zeros] = windows.fold([0, 0], |[a, b], [c, d]| [a.max(c), b.max(d)]);
     let images = steps.iter().any(|s| s.action.of_image());
     let micro_tile = kernels.tile_records;
-    let (stride, values, most) = if images {
+    let fit = |values: usize| TILE_BYTES / (4 * values.max(1));
+    let (stride, records) = if images {
         let stride = (arena + LINE).next_multiple_of(LINE);
-        (stride, stride, micro_tile)
+        (stride, fit(stride).clamp(1, micro_tile))
     } else {
+        // A step's operand and result are needed at a time.
         let values = steps.iter().map(|s| rows.of(s.from) + rows.of(s.to));
-        (0, values.max().unwrap_or(0), MICRO_TILES * micro_tile)
+        let records = fit(values.max().unwrap_or(0));
+        (0, records.clamp(micro_tile, MICRO_TILES * micro_tile))
     };
-    let records = (TILE_BYTES / (4 * values.max(1))).clamp(1, most);
     Room {
         stride,
         records,

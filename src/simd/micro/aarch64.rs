@@ -238,6 +238,15 @@ impl WholeVector for Dots {
     }
 
     #[inline(always)]
+    unsafe fn store_halves(self, [first, second]: [*mut u8; 2]) {
+        // SAFETY: the trait's promise.
+        unsafe {
+            vst1_s8(first.cast(), vget_low_s8(self.bytes()));
+            vst1_s8(second.cast(), vget_high_s8(self.bytes()));
+        }
+    }
+
+    #[inline(always)]
     unsafe fn quads([a, b, c]: [Self; 3]) -> [Self; 4] {
         // SAFETY: the trait's promise.
         unsafe {
@@ -345,6 +354,12 @@ impl Dot for Products {
     unsafe fn store_bytes<const N: usize>(values: [F32x4; N], bytes: &Bytes, to: *mut u8) {
         // SAFETY: the trait's promise.
         unsafe { bytes::store::<Products, N>(values, bytes, to) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_pixels(values: [[F32x4; 2]; 2], bytes: &Bytes, to: [*mut u8; 2]) {
+        // SAFETY: the trait's promise.
+        unsafe { bytes::store_pixels::<Products>(values, bytes, to) }
     }
 
     #[inline(always)]

@@ -149,6 +149,8 @@ pub(super) trait WholeVector: Copy {
     unsafe fn load_bytes(from: *const u8, count: usize) -> Self;
     /// Stores the first `count` bytes.
     unsafe fn store_first(self, to: *mut u8, count: usize);
+    /// Stores each half of the vector at an address.
+    unsafe fn store_halves(self, to: [*mut u8; 2]);
     /// Interleaves three vectors of bytes and one of zeros. The four results are in the order that
     /// [`WholeVector::narrow`] undoes.
     unsafe fn quads(three: [Self; 3]) -> [Self; 4];
@@ -245,6 +247,29 @@ pub(super) unsafe fn store<D: ByteDot, const N: usize>(
                     .store_first(to.add(4 * part * D::LANES), count);
             }
         });
+    }
+}
+
+/// Rounds two vectors of numbers of each of two pixels, and stores them as bytes.
+///
+/// SAFETY: as [`store`]. Each address is valid for the bytes of two vectors.
+#[inline(always)]
+pub(super) unsafe fn store_pixels<D: ByteDot>(
+    [[a, b], [c, d]]: [[D::Float; 2]; 2],
+    bytes: &Bytes,
+    to: [*mut u8; 2],
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let limits = Limits::of::<D>(bytes);
+        let numbers = [
+            D::Numbers::nearest(a),
+            D::Numbers::nearest(b),
+            D::Numbers::nearest(c),
+            D::Numbers::nearest(d),
+        ];
+        let bytes = D::Numbers::narrow(numbers, limits.low).in_order();
+        limits.clamp(bytes).store_halves(to);
     }
 }
 

@@ -281,8 +281,8 @@ unsafe fn band<V: Vector, E: Stored, const M: usize, const N: usize>(
 }
 
 /// Cuts `count` records or windows into as few tiles of at most `most` as possible. Returns two
-/// numbers of tiles, each with the size of these tiles. The sizes differ by one. A last tile of few
-/// would wait for loads of weights.
+/// numbers of tiles, each with the size of these tiles. Either number may be 0. The sizes differ by
+/// one. A last tile of few would wait for loads of weights.
 #[inline(always)]
 pub(super) fn evenly(count: usize, most: usize) -> [(usize, usize); 2] {
     let tiles = count.div_ceil(most);
@@ -495,8 +495,8 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, const FAR: 
         // Most layers have panels of 16 rows. If all vectors are in one of these, the distances of
         // their weights are constants, so several columns need a single address. The counting and
         // the address then cost once for all of them, and a prefetch once for two: 22 instructions
-        // for twelve multiply-adds, not 26. A prefetch loads a cache line, so two columns may not
-        // have more.
+        // for twelve multiply-adds, not 26. A prefetch loads one cache line, so the part of two
+        // columns may not be larger.
         let together = V::COLUMNS > 1
             && !FAR
             && N * V::LANES <= BESIDE

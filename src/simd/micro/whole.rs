@@ -197,7 +197,7 @@ impl WholeWindows {
     }
 
     /// Returns how many lines and columns of windows are computed next, if the lines from `line` on
-    /// and the columns from `column` on are left. `micro` is the number of windows in a tile, and
+    /// and the columns from `column` on are left. `micro` is the most windows of a tile, and
     /// `group` the number of values in a group.
     fn next(&self, line: usize, column: usize, micro: usize, group: usize) -> (usize, usize) {
         let all = self.columns.end - column;
@@ -415,6 +415,8 @@ pub(super) trait Dot: Tiles + Copy {
     unsafe fn or(a: Self::Groups, b: Self::Groups) -> Self::Groups;
     /// Rounds N vectors of scaled sums and stores them as bytes.
     unsafe fn store_bytes<const N: usize>(values: [Self::Float; N], bytes: &Bytes, to: *mut u8);
+    /// The same for two vectors of each of two pixels.
+    unsafe fn store_pixels(values: [[Self::Float; 2]; 2], bytes: &Bytes, to: [*mut u8; 2]);
 }
 
 /// Defines a vector of sums and of groups, as `$name($type)`, for an instruction set.
@@ -478,6 +480,16 @@ macro_rules! dot {
             ) {
                 // SAFETY: the trait's promise.
                 unsafe { bytes::store::<$name, N>(values, bytes, to) }
+            }
+
+            #[inline(always)]
+            unsafe fn store_pixels(
+                values: [[$float; 2]; 2],
+                bytes: &Bytes,
+                to: [*mut u8; 2],
+            ) {
+                // SAFETY: the trait's promise.
+                unsafe { bytes::store_pixels::<$name>(values, bytes, to) }
             }
 
             #[inline(always)]
@@ -821,9 +833,9 @@ unsafe fn pack_line<D: Tiles>(
 pub(super) struct WholePlace<'a> {
     pub(super) whole: &'a WholeSubproblem<'a>,
     pub(super) x: PackedRuns,
-    /// The first window, counted from the first packed one.
+    /// The tile's first window, counted from the first packed one.
     pub(super) at: usize,
-    /// The address of row 0 for the first window.
+    /// The address of row 0 for the tile's first window.
     pub(super) result: *mut f32,
     /// The first row.
     pub(super) row: usize,
@@ -952,6 +964,7 @@ unsafe fn block<
     result: *mut f32,
 ) {
     let mut row = whole.rows.start;
+    let (wide, narrow) = (evenly(count, M), evenly(count, K));
     // SAFETY: passed on.
     unsafe {
         while row < whole.rows.end {
@@ -969,9 +982,9 @@ unsafe fn block<
                 continue;
             }
             macro_rules! tiles {
-                ($most:ident by $vectors:expr, $($windows:literal)*) => {
-                    for (tiles, windows) in evenly(count, $most) {
-                        $(if $windows <= $most && windows == $windows {
+                ($parts:ident of $most:ident by $vectors:expr, $($windows:literal)*) => {
+                    for (tiles, windows) in $parts {
+                        $(if $windows <= $most && windows == $windows && tiles > 0 {
                             D::tiles::<$windows, { $vectors }>(&mut place, tiles);
                         })*
                     }
@@ -979,11 +992,11 @@ unsafe fn block<
             }
             let vectors = [N, W, 1].into_iter().find(|&n| n <= left).unwrap_or(1);
             if vectors == N {
-                tiles!(M by N, 1 2 3 4 5 6 7 8);
+                tiles!(wide of M by N, 1 2 3 4 5 6 7 8);
             } else if vectors == W {
-                tiles!(K by W, 1 2 3 4 5 6 7 8);
+                tiles!(narrow of K by W, 1 2 3 4 5 6 7 8);
             } else {
-                tiles!(K by 1, 1 2 3 4 5 6 7 8);
+                tiles!(narrow of K by 1, 1 2 3 4 5 6 7 8);
             }
             row += vectors * D::LANES;
         }
@@ -1194,8 +1207,20 @@ unsafe fn finish<D: Dot, const M: usize, const N: usize>(
                 });
                 return;
             }
+            // Otherwise two windows of two vectors are stored together.
+            let at = |m: usize| result.add(m * whole.result_stride);
+            unrolled!(pair < if N == 2 { M / 2 } else { 0 }, {
+                let [m, n] = [2 * pair, 2 * pair + 1];
+                let both = [
+                    [values[m][0], values[m][N - 1]],
+                    [values[n][0], values[n][N - 1]],
+                ];
+                D::store_pixels(both, bytes, [at(m), at(n)]);
+            });
             unrolled!(m < M, {
-                D::store_bytes(values[m], bytes, result.add(m * whole.result_stride));
+                if N != 2 || m >= M / 2 * 2 {
+                    D::store_bytes(values[m], bytes, at(m));
+                }
             });
             return;
         }

@@ -337,6 +337,12 @@ macro_rules! bytes_of_256_bits {
             }
 
             #[inline(always)]
+            unsafe fn store_halves(self, [first, second]: [*mut u8; 2]) {
+                // SAFETY: the trait's promise.
+                unsafe { _mm256_storeu2_m128i(second.cast(), first.cast(), self.0) }
+            }
+
+            #[inline(always)]
             unsafe fn to_floats(self) -> F32x8 {
                 // SAFETY: the trait's promise.
                 unsafe { self.floats() }
@@ -721,6 +727,16 @@ mod avx512 {
                     16 => _mm_storeu_si128(to.cast(), _mm512_castsi512_si128(self.0)),
                     _ => _mm512_mask_storeu_epi8(to.cast(), (1 << count) - 1, self.0),
                 }
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn store_halves(self, [first, second]: [*mut u8; 2]) {
+            // SAFETY: the trait's promise.
+            unsafe {
+                _mm256_storeu_si256(first.cast(), _mm512_castsi512_si256(self.0));
+                let upper = _mm512_extracti64x4_epi64::<1>(self.0);
+                _mm256_storeu_si256(second.cast(), upper);
             }
         }
 
