@@ -137,7 +137,7 @@ pub(super) struct Undecoded {
 unsafe impl Sync for Undecoded {}
 
 /// The memory of each thread for a tile of a network with images: the tile's values between steps,
-/// and room for windows and bands. Without images, only the number of records counts. The thread's
+/// and room for windows and bands. Without images, only the number of records is used. The thread's
 /// number is the index of its scratch memory and line windows. It is also that of its arena, unless
 /// threads share records, which then have an arena each.
 pub(super) struct Workspaces {

@@ -42,8 +42,8 @@ const WAKE_US: u64 = 30;
 const TILE_BYTES: usize = 1 << 19;
 
 /// The most micro-tiles of records in a tile of a network without images. Each tile reads all
-/// weights, which may come from a cache that cores share. A thread that ends early takes a tile of
-/// another, so tiles may not be too large.
+/// weights, which may come from a cache that cores share. A thread that finishes early takes a tile
+/// of another, so tiles may not be too large.
 const MICRO_TILES: usize = 4;
 
 /// The threads of the host engine. The owner is one of them. It submits batches, and computes tiles
@@ -633,7 +633,7 @@ fn room(
         let stride = (arena + LINE).next_multiple_of(LINE);
         (stride, fit(stride).clamp(1, micro_tile))
     } else {
-        // A step's operand and result are needed at a time.
+        // A step's operand and result are needed at the same time.
         let values = steps.iter().map(|s| rows.of(s.from) + rows.of(s.to));
         let records = fit(values.max().unwrap_or(0));
         (0, records.clamp(micro_tile, MICRO_TILES * micro_tile))

@@ -357,9 +357,9 @@ impl Dot for Products {
     }
 
     #[inline(always)]
-    unsafe fn store_pixels(values: [[F32x4; 2]; 2], bytes: &Bytes, to: [*mut u8; 2]) {
+    unsafe fn store_windows(values: [[F32x4; 2]; 2], bytes: &Bytes, to: [*mut u8; 2]) {
         // SAFETY: the trait's promise.
-        unsafe { bytes::store_pixels::<Products>(values, bytes, to) }
+        unsafe { bytes::store_windows::<Products>(values, bytes, to) }
     }
 
     #[inline(always)]

@@ -250,11 +250,11 @@ pub(super) unsafe fn store<D: ByteDot, const N: usize>(
     }
 }
 
-/// Rounds two vectors of numbers of each of two pixels, and stores them as bytes.
+/// Rounds two vectors of numbers of each of two windows, and stores them as bytes.
 ///
-/// SAFETY: as [`store`]. Each address is valid for the bytes of two vectors.
+/// SAFETY: the numbers have 32 bits, and each address is valid for 2 · `LANES` bytes.
 #[inline(always)]
-pub(super) unsafe fn store_pixels<D: ByteDot>(
+pub(super) unsafe fn store_windows<D: ByteDot>(
     [[a, b], [c, d]]: [[D::Float; 2]; 2],
     bytes: &Bytes,
     to: [*mut u8; 2],

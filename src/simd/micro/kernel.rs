@@ -495,8 +495,8 @@ unsafe fn tile<V: Vector, E: Stored, const M: usize, const N: usize, const FAR: 
         // Most layers have panels of 16 rows. If all vectors are in one of these, the distances of
         // their weights are constants, so several columns need a single address. The counting and
         // the address then cost once for all of them, and a prefetch once for two: 22 instructions
-        // for twelve multiply-adds, not 26. A prefetch loads one cache line, so the part of two
-        // columns may not be larger.
+        // for twelve multiply-adds, not 26. A prefetch loads one cache line, so two columns may
+        // not prefetch more.
         let together = V::COLUMNS > 1
             && !FAR
             && N * V::LANES <= BESIDE

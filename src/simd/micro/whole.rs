@@ -415,8 +415,8 @@ pub(super) trait Dot: Tiles + Copy {
     unsafe fn or(a: Self::Groups, b: Self::Groups) -> Self::Groups;
     /// Rounds N vectors of scaled sums and stores them as bytes.
     unsafe fn store_bytes<const N: usize>(values: [Self::Float; N], bytes: &Bytes, to: *mut u8);
-    /// The same for two vectors of each of two pixels.
-    unsafe fn store_pixels(values: [[Self::Float; 2]; 2], bytes: &Bytes, to: [*mut u8; 2]);
+    /// The same for two vectors of each of two windows. An address is valid for 2 · `LANES` bytes.
+    unsafe fn store_windows(values: [[Self::Float; 2]; 2], bytes: &Bytes, to: [*mut u8; 2]);
 }
 
 /// Defines a vector of sums and of groups, as `$name($type)`, for an instruction set.
@@ -483,13 +483,13 @@ macro_rules! dot {
             }
 
             #[inline(always)]
-            unsafe fn store_pixels(
+            unsafe fn store_windows(
                 values: [[$float; 2]; 2],
                 bytes: &Bytes,
                 to: [*mut u8; 2],
             ) {
                 // SAFETY: the trait's promise.
-                unsafe { bytes::store_pixels::<$name>(values, bytes, to) }
+                unsafe { bytes::store_windows::<$name>(values, bytes, to) }
             }
 
             #[inline(always)]
@@ -1207,7 +1207,7 @@ unsafe fn finish<D: Dot, const M: usize, const N: usize>(
                 });
                 return;
             }
-            // Otherwise two windows of two vectors are stored together.
+            // Otherwise two windows of two vectors are stored together, and an odd last one alone.
             let at = |m: usize| result.add(m * whole.result_stride);
             unrolled!(pair < if N == 2 { M / 2 } else { 0 }, {
                 let [m, n] = [2 * pair, 2 * pair + 1];
@@ -1215,7 +1215,7 @@ unsafe fn finish<D: Dot, const M: usize, const N: usize>(
                     [values[m][0], values[m][N - 1]],
                     [values[n][0], values[n][N - 1]],
                 ];
-                D::store_pixels(both, bytes, [at(m), at(n)]);
+                D::store_windows(both, bytes, [at(m), at(n)]);
             });
             unrolled!(m < M, {
                 if N != 2 || m >= M / 2 * 2 {

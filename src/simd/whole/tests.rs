@@ -217,11 +217,12 @@ impl Case {
                     "{what}"
                 );
             }
-            let behind = &result[n * stride + rows..][..stride - rows];
-            assert!(
-                behind.iter().all(|&v| v == 77.0),
-                "written behind record {n}"
-            );
+            let end = match n + 1 == records {
+                true => result.len(),
+                false => (n + 1) * stride,
+            };
+            let behind = &result[n * stride + rows..end];
+            assert!(behind.iter().all(|&v| v == 77.0), "behind record {n}");
         }
         if scaled {
             self.check_bytes(&mut dense, &x, (of_kernel, &result, stride));
@@ -294,6 +295,8 @@ impl Case {
                 };
                 assert!(values.iter().zip(right).all(same), "{what}");
             }
+            let behind = &found[records * stride..];
+            assert!(behind.iter().all(|&b| b == CANARY), "behind all records");
             if apart.is_none() {
                 assert_eq!(lost[0].load(Relaxed), wrong, "{:?}", self.windows);
             }
