@@ -415,7 +415,8 @@ pub(super) trait Dot: Tiles + Copy {
     unsafe fn or(a: Self::Groups, b: Self::Groups) -> Self::Groups;
     /// Rounds N vectors of scaled sums and stores them as bytes.
     unsafe fn store_bytes<const N: usize>(values: [Self::Float; N], bytes: &Bytes, to: *mut u8);
-    /// The same for two vectors of each of two windows. An address is valid for 2 · `LANES` bytes.
+    /// Rounds two vectors of scaled sums of each of two windows and stores them as bytes. Each
+    /// address is valid for 2 · `LANES` bytes.
     unsafe fn store_windows(values: [[Self::Float; 2]; 2], bytes: &Bytes, to: [*mut u8; 2]);
 }
 
@@ -1207,7 +1208,7 @@ unsafe fn finish<D: Dot, const M: usize, const N: usize>(
                 });
                 return;
             }
-            // Otherwise two windows of two vectors are stored together, and an odd last one alone.
+            // Otherwise two windows of two vectors, 0 and N − 1, are stored together.
             let at = |m: usize| result.add(m * whole.result_stride);
             unrolled!(pair < if N == 2 { M / 2 } else { 0 }, {
                 let [m, n] = [2 * pair, 2 * pair + 1];
