@@ -26,8 +26,10 @@ packed weights.
 --bake: all networks of the folder, baked into the program by mortonnet-bake FILE. This is for
 networks without a built-in shape, as benches/networks.py makes them. mortonnet's time is then that
 of the baked network, whose scores the bake has compared with those in the folder. Networks of
-benches/quantised.py are baked from their TensorFlow Lite files, and all sides have the same
-integers.
+benches/quantised.py are baked from their TensorFlow Lite files. Their peers are ONNX Runtime,
+LiteRT and ncnn. All sides have the same integers, but ncnn only as weights: it has no zero points,
+so its activations are integers of its own. benches/peers/ncnn8.py makes its files from the .onnx.
+Each of its layers is checked alone against ONNX Runtime, to 10 %. It takes and gives floats.
 
 --footprint: the time from the start of the process to the results of the first record, read through
 a pipe, and the process's largest memory until then, for each network and side. That is VmHWM, which

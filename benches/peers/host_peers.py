@@ -17,7 +17,9 @@ end of stdin. With "-" it has only imported the package.
 ncnn reads files of its own, which pnnx makes of the .onnx and leaves beside it (`pip install
 --no-deps pnnx`; only the program in the package is used). It has floats like the others, and its
 own settings for packed layouts, Winograd and the rest. It has no batches: a batch is that many
-passes, one after the other.
+passes, one after the other. For networks of 8-bit integers ncnn8.py makes the files. ncnn then has
+the same integers as weights and its own ones as activations, and its records and results are
+floats.
 
 MNN reads a file that its own converter makes of the .onnx and leaves beside it. It has floats
 (precision "high") and chooses its algorithms itself.
@@ -209,8 +211,27 @@ def file_with_ncnn(stem, x):
         return np.stack(results) if len(results) > 1 else results[0][None]
 
     # The extractors read x as long as the pass is used.
-    forward.records = x
+    forward.records, forward.net = x, net
     return forward
+
+
+def integers_with_ncnn(stem, some, at):
+    """The forward pass of a network of 8-bit integers with ncnn, and its error.
+
+    The results cannot be exact, as ncnn's activations have no zero points: their steps are up to
+    twice as wide as LiteRT's. Networks of random weights increase such differences from layer to
+    layer, until results of correct files have little to do with LiteRT's. So each layer is checked
+    alone, with the inputs that it has in ONNX Runtime. Differences are at most 8 % of its values.
+    A wrong border, activation, operation or order of weights makes them 25 % and more, and a scale
+    that is 30 % off makes them 13 %. A missing bias is not noticed if it is small. An error of 1e-4
+    is 10 %.
+    """
+    import ncnn8
+
+    network = ncnn8.Network(stem + ".onnx")
+    network.write(stem + ".ncnn.param", stem + ".ncnn.bin")
+    forward = file_with_ncnn(stem, network.floats(some[at]))
+    return forward, network.error(forward.net, some[:4]) * 1e-4 / 0.1
 
 
 def file_with_mnn(stem, x):
@@ -264,7 +285,9 @@ def of_file(stem, batch):
     some, expected = np.load(stem + "_inputs.npy"), np.load(stem + "_results.npy")
     at = np.arange(batch) % len(some)
     whole = some.dtype == np.int8
-    if whole and PEER in ("ncnn", "mnn"):
+    if whole and PEER == "ncnn":
+        return integers_with_ncnn(stem, some, at)
+    if whole and PEER == "mnn":
         raise RuntimeError("reads floats, and these records are integers")
     forward = OF_FILE(stem, some[at] if whole else some[at].astype(np.float32))
     expected = expected.reshape(len(expected), -1)[at].astype(np.float32)
