@@ -9,7 +9,7 @@ use super::dense::Dense;
 use super::images;
 use super::micro::{
     Aligned, Bounds, Bytes, Kernels, ROOM, Rescale, SumNumbers, WholeKernels, WholeWeights,
-    WholeWindows,
+    WholeWindows, interleave,
 };
 use super::steps::{Action, Finish, HostStep, Place};
 use crate::ir::graph::Shape;
@@ -294,6 +294,10 @@ fn pack(dense: &Dense, kernels: &WholeKernels, low: i32, to: &mut WholeWeights) 
                     group[at..][..size].copy_from_slice(&number.to_le_bytes()[..size]);
                 }
             }
+        }
+        if kernels.matrices {
+            let runs = of_lanes.chunks_exact_mut(of_run * lanes * of_group);
+            runs.for_each(interleave);
         }
     }
     fit

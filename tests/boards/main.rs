@@ -465,7 +465,11 @@ fn neon_stands_in_its_own_functions() {
 #[ignore = "long: tests/boards/run --all"]
 fn kernels_keep_their_sums_in_registers() {
     loops::check_kernels(&loops::ARMV7, &mnist()[0], &["neon", "vfpv4"]);
-    loops::check_kernels(&loops::AARCH64, &mnist()[1], &["aarch64", "dotprod"]);
+    loops::check_kernels(
+        &loops::AARCH64,
+        &mnist()[1],
+        &["aarch64", "dotprod", "i8mm"],
+    );
     loops::check_tiles_of_floats(&mnist()[1]);
 }
 

@@ -40,7 +40,7 @@ pub static X86_64: Machine = Machine {
 
 pub static AARCH64: Machine = Machine {
     objdump: "aarch64-linux-gnu-objdump",
-    multiplies: |i| i.starts_with("fmla") || i.starts_with("sdot"),
+    multiplies: |i| ["fmla", "sdot", "smmla"].iter().any(|m| i.starts_with(m)),
     has_vector: |i| i.contains(".4s") || operands(i).any(|o| register(o, "q")),
     stores: |i| i.starts_with("st"),
     jumps: |i| {
@@ -311,7 +311,11 @@ pub fn check_kernels(machine: &Machine, program: &Path, sets: &[&str]) {
             ));
         }
         let size = kernel.rsplit(' ').next().unwrap().split_once('x');
-        let tile = size.map(|(m, n)| m.parse::<usize>().unwrap() * n.parse::<usize>().unwrap());
+        let size = size.map(|(m, n)| [m, n].map(|n| n.parse::<usize>().unwrap()));
+        let tile = size.map(|[m, n]| m * n);
+        // Products of matrices are those of two windows. The last one may be multiplied twice.
+        let of_two = size.map(|[m, n]| m.next_multiple_of(2) * n);
+        let of_two = of_two.filter(|_| kernel.starts_with("i8mm"));
         if tile.is_some() && loops.is_empty() {
             mistakes.push(format!("{kernel}: no loop of multiply-adds"));
         }
@@ -319,11 +323,12 @@ pub fn check_kernels(machine: &Machine, program: &Path, sets: &[&str]) {
             let count = l.multiply_adds;
             // Behind the loop of four groups or columns, tiles that multiply lanes have a loop of
             // at most three turns, which the compiler may unroll as a whole.
-            let of_lanes = ["dotprod", "aarch64 tile"]
+            let of_lanes = ["dotprod", "i8mm", "aarch64 tile"]
                 .iter()
                 .any(|set| kernel.starts_with(set));
             let unrolled = |n: usize| n.is_power_of_two() || (n == 3 && of_lanes);
-            if tile.is_some_and(|t| count % t != 0 || !unrolled(count / t)) {
+            let fits = |t: usize| count % t == 0 && unrolled(count / t);
+            if tile.is_some_and(|t| !fits(t)) && !of_two.is_some_and(fits) {
                 mistakes.push(format!("{kernel}: a loop of {count} multiply-adds"));
             }
             // The constants of the eleven activations exceed the registers of some instruction
@@ -446,13 +451,15 @@ fn kernel(function: &str) -> Option<String> {
             }
             // A tile of whole numbers.
             [m, n] => {
-                let types = ["Bytes512", "Bytes256", "LongPairs", "Pairs", "Dots"];
-                let of_type = types.iter().find(|t| function.contains(**t))?;
-                let set = if *of_type == "Dots" {
-                    "dotprod"
-                } else {
-                    "whole"
-                };
+                let types = [
+                    ("Bytes512", "whole"),
+                    ("Bytes256", "whole"),
+                    ("LongPairs", "whole"),
+                    ("Pairs", "whole"),
+                    ("Matrices", "i8mm"),
+                    ("Dots", "dotprod"),
+                ];
+                let (of_type, set) = types.iter().find(|(t, _)| function.contains(t))?;
                 Some(format!("{set} tile {of_type} {m}x{n}"))
             }
             _ => None,

@@ -52,11 +52,24 @@ pub(super) const NEON: Kernels = Kernels {
 };
 
 /// Returns the kernels for whole numbers that this CPU can run, fastest first. Cortex-A55, A75, A76
-/// and later ones have dot products of bytes.
-pub(super) fn whole() -> [Option<WholeKernels>; 2] {
+/// and later ones have dot products of bytes. Cortex-A510, A710 and later ones have products of
+/// matrices too.
+pub(super) fn whole() -> [Option<WholeKernels>; 3] {
     let dots = std::arch::is_aarch64_feature_detected!("dotprod");
-    [dots.then_some(DOTS), Some(PRODUCTS)]
+    let matrices = dots && std::arch::is_aarch64_feature_detected!("i8mm");
+    [
+        matrices.then_some(MATRICES),
+        dots.then_some(DOTS),
+        Some(PRODUCTS),
+    ]
 }
+
+const MATRICES: WholeKernels = WholeKernels {
+    name: "i8mm",
+    matrices: true,
+    affine: whole::affine::<Matrices, 4, 4, 4, 1, 8>,
+    ..DOTS
+};
 
 const DOTS: WholeKernels = WholeKernels {
     name: "dotprod",
@@ -64,6 +77,7 @@ const DOTS: WholeKernels = WholeKernels {
     group: Dots::GROUP,
     signed: true,
     weights: [-128, 127],
+    matrices: false,
     affine: whole::affine::<Dots, 4, 4, 4, 1, 8>,
     bytes: ByteKernels {
         block: 4 * Dots::LANES,
@@ -307,6 +321,155 @@ unsafe fn from_bytes(bytes: int8x16_t) -> Dots {
     unsafe { Dots(vreinterpretq_s32_s8(bytes)) }
 }
 
+/// Implements the functions of [`Dot`] that do not multiply for sums `$name` of groups in [`Dots`].
+macro_rules! groups_in_dots {
+    ($name:ident) => {
+        type Float = F32x4;
+        type Groups = Dots;
+
+        #[inline(always)]
+        unsafe fn splat(group: u32) -> Dots {
+            // SAFETY: the trait's promise.
+            unsafe { Dots::splat(group) }
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const u32) -> Dots {
+            // SAFETY: the trait's promise.
+            unsafe { Dots::load(from) }
+        }
+
+        #[inline(always)]
+        unsafe fn or(a: Dots, b: Dots) -> Dots {
+            // SAFETY: the trait's promise.
+            unsafe { Dots::or(a, b) }
+        }
+
+        #[inline(always)]
+        unsafe fn pack_lanes(floats: F32x4, to: *mut u8) -> Dots {
+            // SAFETY: the trait's promise.
+            unsafe { Dots::pack_lanes(floats, to) }
+        }
+
+        #[inline(always)]
+        unsafe fn store_bytes<const N: usize>(values: [F32x4; N], bytes: &Bytes, to: *mut u8) {
+            // SAFETY: the trait's promise.
+            unsafe { bytes::store::<$name, N>(values, bytes, to) }
+        }
+
+        #[inline(always)]
+        unsafe fn store_windows(values: [[F32x4; 2]; 2], bytes: &Bytes, to: [*mut u8; 2]) {
+            // SAFETY: the trait's promise.
+            unsafe { bytes::store_windows::<$name>(values, bytes, to) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_first(from: *const f32, count: usize) -> F32x4 {
+            // SAFETY: the trait's promise.
+            unsafe { F32x4(load_first(from, count)) }
+        }
+    };
+}
+
+/// Sums of 32 bits whose products with four groups at a time are those of matrices. Operands are
+/// those of [`Dots`].
+#[derive(Clone, Copy)]
+struct Matrices(Dots);
+
+/// Adds the products of two windows and two rows to their sums. Each operand has the eight bytes of
+/// one window or row behind those of the other. The sums are window by window. Assembly, because
+/// the intrinsic of this instruction is not stable.
+macro_rules! smmla {
+    ($sums:expr, $windows:expr, $rows:expr) => {
+        asm!("smmla {:v}.4s, {:v}.16b, {:v}.16b",
+            inout(vreg) $sums.0, in(vreg) $windows.0, in(vreg) $rows.0,
+            options(pure, nomem, nostack, preserves_flags))
+    };
+}
+
+// SAFETY of the bodies: the trait's promise.
+impl Dot for Matrices {
+    const OF_MATRICES: bool = true;
+
+    groups_in_dots!(Matrices);
+
+    inlined! {
+        fn start(from: *const i32) { Matrices(<Dots as Dot>::start(from)) }
+        fn dot(self, values: Dots, weights: Dots) { Matrices(self.0.dot(values, weights)) }
+    }
+
+    #[inline(always)]
+    unsafe fn floats(self) -> F32x4 {
+        // SAFETY: the trait's promise.
+        unsafe { self.0.floats() }
+    }
+
+    #[inline(always)]
+    unsafe fn add_fours<const M: usize, const N: usize>(
+        sums: &mut [[Self; N]; M],
+        run: [*const u8; M],
+        weights: *const u8,
+        apart: usize,
+        fours: usize,
+    ) {
+        // SAFETY: the trait's promise. Vectors of zero bytes are zeros.
+        unsafe {
+            // The sums of two windows for rows 0 and 1, and those for rows 2 and 3. If the number
+            // of windows is odd, the last one is paired with itself.
+            let mut two: [[[Dots; 2]; N]; M] = std::mem::zeroed();
+            unrolled!(p < M.div_ceil(2), {
+                let (m, n) = (2 * p, (2 * p + 1).min(M - 1));
+                unrolled!(i < N, { two[p][i] = swapped([sums[m][i].0, sums[n][i].0]) });
+            });
+            let (mut at, mut next) = (0, weights);
+            while at < 16 * fours {
+                let mut windows: [[Dots; 2]; M] = std::mem::zeroed();
+                unrolled!(p < M.div_ceil(2), {
+                    let (m, n) = (2 * p, (2 * p + 1).min(M - 1));
+                    let load = [run[m].add(at).cast(), run[n].add(at).cast()];
+                    windows[p] = swapped([Dots::load(load[0]), Dots::load(load[1])]);
+                });
+                unrolled!(half < 2, {
+                    unrolled!(i < N, {
+                        let from = next.add(i * apart + half * 32).cast::<u32>();
+                        let rows = [Dots::load(from), Dots::load(from.add(4))];
+                        unrolled!(p < M.div_ceil(2), {
+                            smmla!(two[p][i][0], windows[p][half], rows[0]);
+                            smmla!(two[p][i][1], windows[p][half], rows[1]);
+                        });
+                    });
+                });
+                next = next.add(64);
+                at += 16;
+            }
+            unrolled!(p < M.div_ceil(2), {
+                unrolled!(i < N, {
+                    let [first, second] = swapped(two[p][i]);
+                    sums[2 * p][i] = Matrices(first);
+                    if 2 * p + 1 < M {
+                        sums[2 * p + 1][i] = Matrices(second);
+                    }
+                });
+            });
+        }
+    }
+}
+
+tiles_of_dot!(Matrices, "dotprod,i8mm", 4);
+
+/// The lower halves of two vectors, and the upper ones.
+#[inline(always)]
+unsafe fn swapped([Dots(a), Dots(b)]: [Dots; 2]) -> [Dots; 2] {
+    // SAFETY: every aarch64 CPU has NEON.
+    unsafe {
+        let (a, b) = (vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b));
+        [
+            Dots(vreinterpretq_s32_s64(vzip1q_s64(a, b))),
+            Dots(vreinterpretq_s32_s64(vzip2q_s64(a, b))),
+        ]
+    }
+}
+
 /// Sums of products of bytes without dot products. The sum of two products has 16 bits, and is then
 /// added to sums of 32 bits. Each row has two sums next to each other. So four rows have two
 /// vectors. Operands are those of [`Dots`].
@@ -316,56 +479,14 @@ struct Products(int32x4_t, int32x4_t);
 // SAFETY of the bodies: the trait's promise.
 impl Dot for Products {
     const OF_TWO: bool = true;
-    type Float = F32x4;
-    type Groups = Dots;
+
+    groups_in_dots!(Products);
 
     inlined! {
         fn start(from: *const i32) {{
             let (start, zero) = (vld1q_s32(from), vdupq_n_s32(0));
             Products(vzip1q_s32(start, zero), vzip2q_s32(start, zero))
         }}
-    }
-
-    #[inline(always)]
-    unsafe fn splat(group: u32) -> Dots {
-        // SAFETY: the trait's promise.
-        unsafe { Dots::splat(group) }
-    }
-
-    #[inline(always)]
-    unsafe fn load(from: *const u32) -> Dots {
-        // SAFETY: the trait's promise.
-        unsafe { Dots::load(from) }
-    }
-
-    #[inline(always)]
-    unsafe fn or(a: Dots, b: Dots) -> Dots {
-        // SAFETY: the trait's promise.
-        unsafe { Dots::or(a, b) }
-    }
-
-    #[inline(always)]
-    unsafe fn pack_lanes(floats: F32x4, to: *mut u8) -> Dots {
-        // SAFETY: the trait's promise.
-        unsafe { Dots::pack_lanes(floats, to) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_bytes<const N: usize>(values: [F32x4; N], bytes: &Bytes, to: *mut u8) {
-        // SAFETY: the trait's promise.
-        unsafe { bytes::store::<Products, N>(values, bytes, to) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_windows(values: [[F32x4; 2]; 2], bytes: &Bytes, to: [*mut u8; 2]) {
-        // SAFETY: the trait's promise.
-        unsafe { bytes::store_windows::<Products>(values, bytes, to) }
-    }
-
-    #[inline(always)]
-    unsafe fn load_first(from: *const f32, count: usize) -> F32x4 {
-        // SAFETY: the trait's promise.
-        unsafe { F32x4(load_first(from, count)) }
     }
 
     #[inline(always)]

@@ -392,6 +392,7 @@ macro_rules! whole_kernels {
             signed: true,
             // Without −128 among the weights, the sum of two products of bytes has 16 bits.
             weights: [-127, 127],
+            matrices: false,
             affine: whole::affine::<$tiles, 2, 2, 2, 1, 2>,
             bytes: ByteKernels {
                 block: 8,

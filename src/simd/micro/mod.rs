@@ -63,7 +63,9 @@ pub(super) use kernel::{Added, Runs, Subproblem};
 #[cfg(feature = "lab")]
 pub(super) use kernel::{INDEPENDENT, READ_AT_ONCE};
 pub(super) use vector::{Byte, Half};
-pub(super) use whole::{ROOM, Rescale, WholeKernels, WholeSubproblem, WholeWeights, WholeWindows};
+pub(super) use whole::{
+    ROOM, Rescale, WholeKernels, WholeSubproblem, WholeWeights, WholeWindows, interleave,
+};
 
 use crate::ir::network::Activation;
 use crate::ir::op::Arithmetic;

@@ -269,6 +269,8 @@ pub(crate) struct WholeKernels {
     pub(crate) signed: bool,
     /// The smallest and the largest whole number that a weight may be.
     pub(crate) weights: [i32; 2],
+    /// True if groups of weights are interleaved for products of matrices ([`interleave`]).
+    pub(crate) matrices: bool,
     /// Computes a [`WholeSubproblem`].
     ///
     /// SAFETY: the subproblem is sound, and the CPU has the instruction set.
@@ -316,7 +318,7 @@ impl WholeKernels {
         #[cfg(target_arch = "aarch64")]
         let special = match super::ANY_WEIGHTS || cfg!(mortonnet_whole) {
             true => super::aarch64::whole(),
-            false => [None; 2],
+            false => [None; 3],
         };
         #[cfg(target_arch = "arm")]
         let special = match super::ANY_WEIGHTS || cfg!(mortonnet_whole) {
@@ -326,6 +328,23 @@ impl WholeKernels {
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", target_arch = "arm")))]
         let special = [None; 0];
         special.into_iter().flatten()
+    }
+}
+
+/// Interleaves the groups of four rows for products of matrices. `groups` are those of a run, in
+/// vectors of four rows. Of each four vectors, two in a row become the two groups of rows 0 and 1,
+/// and those of rows 2 and 3. The vectors that are left at the end stay as they are.
+pub(crate) fn interleave(groups: &mut [u8]) {
+    for two in groups
+        .chunks_exact_mut(64)
+        .flat_map(|f| f.chunks_exact_mut(32))
+    {
+        let mut of_rows = [0; 32];
+        for (row, to) in of_rows.chunks_exact_mut(8).enumerate() {
+            to[..4].copy_from_slice(&two[4 * row..][..4]);
+            to[4..].copy_from_slice(&two[16 + 4 * row..][..4]);
+        }
+        two.copy_from_slice(&of_rows);
     }
 }
 
@@ -372,6 +391,8 @@ pub(super) trait Dot: Tiles + Copy {
     const OF_LANES: bool = false;
     /// True if two groups are multiplied at a time ([`Dot::dots_of_two`]).
     const OF_TWO: bool = false;
+    /// True if four groups are multiplied at a time as matrices ([`Dot::add_fours`]).
+    const OF_MATRICES: bool = false;
     type Float: Vector;
     /// A vector of groups of values or weights.
     type Groups: Copy;
@@ -404,6 +425,19 @@ pub(super) trait Dot: Tiles + Copy {
     ) {
         let _ = (sums, values, weights);
         unreachable!("only for products of two groups")
+    }
+    /// Adds the products of some fours of groups of M windows with [interleaved](interleave) groups
+    /// of weights to their sums. `run` has the address of each window's groups. The weights of two
+    /// vectors of rows are `apart` bytes from each other. Only for [`Dot::OF_MATRICES`].
+    unsafe fn add_fours<const M: usize, const N: usize>(
+        sums: &mut [[Self; N]; M],
+        run: [*const u8; M],
+        weights: *const u8,
+        apart: usize,
+        fours: usize,
+    ) {
+        let _ = (sums, run, weights, apart, fours);
+        unreachable!("only for products of matrices")
     }
     /// The sums as floats, rounded to the nearest.
     unsafe fn floats(self) -> Self::Float;
@@ -1122,6 +1156,12 @@ unsafe fn add_run<D: Dot, const M: usize, const N: usize>(
     let mut g = 0;
     // SAFETY: each pointer stays inside its array. Vectors of zero bytes are zeros.
     unsafe {
+        if D::OF_MATRICES && length >= 4 {
+            let fours = length / 4;
+            D::add_fours(sums, run, next, apart, fours);
+            next = next.add(4 * fours * vector);
+            g = 4 * fours;
+        }
         while D::OF_LANES && g + 4 <= length {
             let mut four: [D::Groups; M] = std::mem::zeroed();
             unrolled!(m < M, { four[m] = D::load(run[m].add(4 * g).cast()) });

@@ -377,6 +377,7 @@ macro_rules! pairs {
             group: $name::GROUP,
             signed: false,
             weights: $weights,
+            matrices: false,
             affine: whole::affine::<$name, 6, 2, 6, 1, 8>,
             bytes: ByteKernels {
                 block: 4 * Pairs::LANES,
@@ -622,6 +623,7 @@ mod avx512 {
         group: Bytes512::GROUP,
         signed: false,
         weights: [-128, 127],
+        matrices: false,
         affine: whole::affine::<Bytes512, 6, 4, 8, 2, 8>,
         bytes: ByteKernels {
             block: 4 * Bytes512::LANES,
@@ -773,6 +775,7 @@ mod avx512 {
                 group: $name::GROUP,
                 signed: false,
                 weights: [-128, 127],
+                matrices: false,
                 affine: whole::affine::<$name, 6, 2, 6, 1, 8>,
                 bytes: ByteKernels {
                     block: 4 * $name::LANES,
