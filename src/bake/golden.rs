@@ -7,6 +7,7 @@ use super::json::{Json, Object};
 use super::matrix::{self, FileMatrix, Files};
 use crate::ir::network::{Kind, Network, Range, Transform};
 use crate::ops::bound::score_bound;
+use crate::ops::ties::{MARGIN, Ties};
 use std::path::Path;
 
 /// Records of raw inputs, and the scores that the baked network has for them.
@@ -28,6 +29,58 @@ pub(crate) struct GoldenVectors {
     pub(crate) overflow: Vec<f32>,
     /// The size of raw inputs up to which no sum overflows f32.
     pub(crate) range: Range,
+}
+
+impl GoldenVectors {
+    /// Returns the vectors with their scores. Those that engines may round in different directions
+    /// are left out.
+    fn scored(mut self, network: &Network, tensors: &[Vec<f32>]) -> GoldenVectors {
+        match Ties::of(network).any() {
+            true => self.leave_ties(network, tensors, &[], self.count),
+            false => self.scores = scores_of(network, tensors, &self.inputs),
+        }
+        self
+    }
+
+    /// Leaves out golden vectors with a number so close to a tie that engines may round it in
+    /// different directions, and computes the scores of the others. If fewer than two would remain,
+    /// at most `most` of the records in `others` become golden vectors instead. If these are too
+    /// few too, the two that are farthest from ties are taken.
+    pub(super) fn leave_ties(
+        &mut self,
+        network: &Network,
+        tensors: &[Vec<f32>],
+        others: &[f32],
+        most: usize,
+    ) {
+        struct Vector<'r> {
+            distance: f64,
+            record: &'r [f32],
+        }
+        let ties = Ties::of(network);
+        let vector = |record| Vector {
+            distance: ties.distance(network, tensors, record),
+            record,
+        };
+        let sure = |v: &Vector<'_>| v.distance >= MARGIN;
+        let enough = |vectors: &[Vector<'_>]| vectors.iter().filter(|v| sure(v)).count() >= 2;
+        let given = self.inputs.chunks_exact(network.width);
+        let mut vectors: Vec<Vector<'_>> = given.map(vector).collect();
+        if !enough(&vectors) && !others.is_empty() {
+            vectors = others.chunks_exact(network.width).map(vector).collect();
+        }
+        if enough(&vectors) {
+            vectors.retain(sure);
+            vectors.truncate(most);
+        } else {
+            vectors.sort_by(|a, b| b.distance.total_cmp(&a.distance));
+            vectors.truncate(2);
+        }
+        let records = vectors.iter().map(|v| v.record);
+        self.inputs = records.collect::<Vec<_>>().concat();
+        self.count = self.inputs.len() / network.width;
+        self.scores = scores_of(network, tensors, &self.inputs);
+    }
 }
 
 /// The most golden vectors that the build makes at random, for a network without the key `check`.
@@ -67,16 +120,16 @@ pub(crate) fn synthetic(
     let inputs: Vec<f32> = (0..count * network.width)
         .map(|i| scaling.invert(i % network.width, low + (high - low) * uniform(&mut seed)) as f32)
         .collect();
-    let scores = scores_of(network, weights, &inputs);
-    GoldenVectors {
+    let golden = GoldenVectors {
         count,
         inputs,
-        scores,
+        scores: Vec::new(),
         given: false,
         all: Vec::new(),
         overflow: Vec::new(),
         range: Range::default(),
-    }
+    };
+    golden.scored(network, weights)
 }
 
 /// Reads the golden vectors that `"check": {"inputs": FILE, "scores": FILE}` names, and verifies
@@ -125,16 +178,16 @@ pub(crate) fn read(
     let count = inputs.rows.min(MOST).min(most(network));
     let all = inputs.data.clone();
     inputs.data.truncate(count * inputs.cols);
-    let scores = scores_of(network, weights, &inputs.data);
-    Some(GoldenVectors {
+    let golden = GoldenVectors {
         count,
         inputs: inputs.data,
-        scores,
+        scores: Vec::new(),
         given: true,
         all,
         overflow: Vec::new(),
         range: Range::default(),
-    })
+    };
+    Some(golden.scored(network, weights))
 }
 
 /// Reports the given scores that differ from those of the network. Returns `None` if there are any.

@@ -8,7 +8,7 @@
 
 use crate::ir::graph::{Graph, Node, Shape};
 use crate::ir::network::Network;
-use crate::ir::op::{Activation, Arithmetic, Axis, Float, Math, Op, Pool, SoftmaxOf};
+use crate::ir::op::{Activation, Arithmetic, Axis, Float, Math, OfChannels, Op, Pool};
 use crate::planner::tiles::{SUM_GROWTH, VALUE_GROWTH};
 use std::borrow::Cow;
 
@@ -339,7 +339,7 @@ fn channels(network: &Network, tensors: &[Vec<f32>], node: &Node, sizes: &[Vec<f
             };
             rows.enumerate().map(sum).collect()
         }
-        Op::Activation(_) | Op::Combine(_) | Op::Softmax(_) | Op::Concat(Axis::C) => {
+        Op::Activation(_) | Op::Combine(_) | Op::OfChannels(_) | Op::Concat(Axis::C) => {
             let vector = |i: &usize| (&*sizes[*i], Shape::vector(sizes[*i].len()));
             let inputs: Vec<(&[f64], Shape)> = node.inputs.iter().map(vector).collect();
             size_of(node.op, &inputs, &[], Shape::vector(shape.c))
@@ -444,9 +444,14 @@ fn size_of(op: Op, inputs: &[(&[f64], Shape)], arrays: &[Vec<f32>], shape: Shape
             padding,
             value: Float::new(value.get().abs()),
         }),
-        Op::Softmax(SoftmaxOf::Linear) => vec![1.0; shape.len()],
-        Op::Softmax(SoftmaxOf::Integers(_)) => vec![255.0; shape.len()],
-        Op::Softmax(SoftmaxOf::Logarithm) => {
+        Op::OfChannels(OfChannels::Softmax) => vec![1.0; shape.len()],
+        Op::OfChannels(OfChannels::IntegerSoftmax(_)) => vec![255.0; shape.len()],
+        Op::OfChannels(OfChannels::ByteSteps) => {
+            // The ends of the range are rounded too.
+            let most = values.iter().fold(0.0, |most: f64, &v| most.max(v));
+            vec![most * (1.0 + 1.0 / 255.0); shape.len()]
+        }
+        Op::OfChannels(OfChannels::LogSoftmax) => {
             let most = values.iter().fold(0.0, |most: f64, &v| most.max(v));
             vec![2.0 * most + libm::log(input.c as f64); shape.len()]
         }

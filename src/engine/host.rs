@@ -398,12 +398,12 @@ impl Reading<'_> {
         let (
             &[Arg::Geometry(geometry)],
             &[Arg::Buffer(from), Arg::Buffer(to)],
-            Function::Softmax(of),
+            Function::OfChannels(of),
         ) = (self.sizes, self.operands, self.step.options.function)
         else {
             return Err(self.other_arguments());
         };
-        Ok((Action::Softmax { geometry, of }, from, to))
+        Ok((Action::OfChannels { geometry, of }, from, to))
     }
 
     fn gather(&self) -> Read {

@@ -1,6 +1,7 @@
 //! The intermediate representation that the build and the finished program share. Its modules have
 //! plain data, no I/O and no unsafe code.
 
+pub(crate) mod byte_steps;
 pub(crate) mod graph;
 pub(crate) mod half;
 pub(crate) mod layout;

@@ -56,8 +56,8 @@ pub(crate) enum Op {
     Product {
         transposed: bool,
     },
-    /// For each pixel, the softmax over its channels or the logarithm of the softmax.
-    Softmax(SoftmaxOf),
+    /// For each pixel, a function of all its channels.
+    OfChannels(OfChannels),
     /// All elements in the same order, as a value of another shape.
     Reshape(Shape),
     /// The operand with its axes in another order. Axis i of the result is axis `.0[i]` of the
@@ -111,9 +111,10 @@ impl Op {
             Op::Pad { .. } => "pad",
             Op::Resample { .. } => "resample",
             Op::Product { .. } => "product",
-            Op::Softmax(SoftmaxOf::Linear) => "softmax",
-            Op::Softmax(SoftmaxOf::Logarithm) => "log_softmax",
-            Op::Softmax(SoftmaxOf::Integers(_)) => "integer_softmax",
+            Op::OfChannels(OfChannels::Softmax) => "softmax",
+            Op::OfChannels(OfChannels::LogSoftmax) => "log_softmax",
+            Op::OfChannels(OfChannels::IntegerSoftmax(_)) => "integer_softmax",
+            Op::OfChannels(OfChannels::ByteSteps) => "byte_steps",
             Op::Reshape(_) => "reshape",
             Op::Transpose(_) => "transpose",
         }
@@ -312,17 +313,28 @@ impl Arithmetic {
     }
 }
 
-/// What a softmax gives.
+/// A function of all channels of a pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SoftmaxOf {
+pub(crate) enum OfChannels {
     /// Probabilities.
-    Linear,
+    Softmax,
     /// The logarithms of probabilities.
-    Logarithm,
+    LogSoftmax,
     /// Probabilities of values times a factor, as whole numbers of 1/256 from 0 to 255, which is
     /// how LiteRT stores them as 8-bit integers. Each operation is rounded to f32 as there
     /// (`ops::elements::integer_softmax`).
-    Integers(Float),
+    IntegerSoftmax(Float),
+    /// The values, rounded to 8-bit integers between the smallest and the largest one
+    /// ([`ByteSteps`](crate::ir::byte_steps::ByteSteps)). Results are the real numbers that these
+    /// integers stand for.
+    ByteSteps,
+}
+
+impl OfChannels {
+    /// True if each operation is rounded to f32 in a fixed order.
+    pub(crate) fn rounds(self) -> bool {
+        matches!(self, OfChannels::IntegerSoftmax(_) | OfChannels::ByteSteps)
+    }
 }
 
 /// An element-wise function, mostly the activation function of a layer.

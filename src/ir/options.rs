@@ -5,7 +5,7 @@
 //! them into OpenCL compiler options.
 
 use super::layout::{Layout, Order};
-use super::op::{Activation, Arithmetic, Pool, SoftmaxOf};
+use super::op::{Activation, Arithmetic, OfChannels, Pool};
 use std::borrow::Cow;
 use std::fmt;
 
@@ -47,7 +47,7 @@ pub(crate) enum Function {
     /// PReLU, computed by a `Scale` kernel. The factors of the kernel are the slopes.
     PRelu,
     Combine(Arithmetic),
-    Softmax(SoftmaxOf),
+    OfChannels(OfChannels),
 }
 
 /// The layouts that a kernel is compiled for, if the same source serves several layouts.
@@ -121,13 +121,14 @@ impl fmt::Display for StepOptions {
             Function::Only
             | Function::Pool(Pool::Max)
             | Function::Combine(Arithmetic::Add)
-            | Function::Softmax(SoftmaxOf::Linear) => None,
+            | Function::OfChannels(OfChannels::Softmax) => None,
             Function::Pool(Pool::Mean) => Some(number("POOL", 1)),
             Function::Pool(Pool::PaddedMean) => Some(number("POOL", 2)),
             Function::PRelu => Some(number("PRELU", 1)),
             Function::Combine(arithmetic) => Some(number("COMBINE", arithmetic.code() as usize)),
-            Function::Softmax(SoftmaxOf::Logarithm) => Some(number("LOGARITHM", 1)),
-            Function::Softmax(SoftmaxOf::Integers(factor)) => {
+            Function::OfChannels(OfChannels::LogSoftmax) => Some(number("LOGARITHM", 1)),
+            Function::OfChannels(OfChannels::ByteSteps) => Some(number("BYTE_STEPS", 1)),
+            Function::OfChannels(OfChannels::IntegerSoftmax(factor)) => {
                 Some(format!("-DFACTOR={}", float(factor.get())))
             }
         });

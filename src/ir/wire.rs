@@ -263,7 +263,7 @@ mod data {
         ByteInput, FinalActivation, InputOrder, Kind, Network, Output, Precision, Range, Transform,
     };
     use crate::ir::op::{
-        Activation, Arithmetic, Axis, Border, Float, Op, Operation, Padding, Pool, SoftmaxOf,
+        Activation, Arithmetic, Axis, Border, Float, OfChannels, Op, Operation, Padding, Pool,
         Window,
     };
     use crate::ir::options::{Function, LayerOptions, LayersOptions, Places, StepOptions};
@@ -286,7 +286,7 @@ mod data {
         Precision { F32, F16, I8 }
         Op {
             Affine, Convolution { window, groups }, Pool { kind, window }, Activation(function),
-            PRelu, Scale, Combine(arithmetic), Concat(axis), Pad { padding, value }, Softmax(of),
+            PRelu, Scale, Combine(arithmetic), Concat(axis), Pad { padding, value }, OfChannels(of),
             Reshape(shape), Transpose(axes), Slice { axis, first, size },
             Resample { height, width, taps }, Product { transposed }
         }
@@ -295,14 +295,14 @@ mod data {
         Arithmetic {
             Add, Subtract, Multiply, Divide, Maximum, Minimum, RoundedSum { a, b }
         }
-        SoftmaxOf { Linear, Logarithm, Integers(factor) }
+        OfChannels { Softmax, LogSoftmax, IntegerSoftmax(factor), ByteSteps }
         Operation {
             Matmul, Bias, Affine, Reduce, Pair, ReducePair, Layers, Convolution, Pool, Sigmoid,
             Relu, Activation, Scale, Combine, Softmax, Gather, Repack, ArgMax, Sobel, Order, Probe,
             Resample, Product
         }
         EngineKind { Host, OpenCl }
-        Function { Only, Pool(kind), PRelu, Combine(arithmetic), Softmax(of) }
+        Function { Only, Pool(kind), PRelu, Combine(arithmetic), OfChannels(of) }
         Places { Fixed, Alike, Levels { from, to } }
         BufferRole { Input, Hidden, Scores, Classes }
         Extent { Fixed(items), Records { records, items }, Columns { columns, tile, group } }
@@ -458,7 +458,7 @@ mod tests {
     fn operations_come_back() {
         use crate::ir::graph::Shape;
         use crate::ir::op::{
-            Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, SoftmaxOf, Window,
+            Activation, Arithmetic, Axis, Border, Float, OfChannels, Op, Padding, Pool, Window,
         };
         Activation::ALL.iter().for_each(comes_back);
         let border = Border {
@@ -499,8 +499,9 @@ mod tests {
                 },
                 value: Float::new(-0.5),
             },
-            Op::Softmax(SoftmaxOf::Logarithm),
-            Op::Softmax(SoftmaxOf::Integers(Float::new(0.125))),
+            Op::OfChannels(OfChannels::LogSoftmax),
+            Op::OfChannels(OfChannels::ByteSteps),
+            Op::OfChannels(OfChannels::IntegerSoftmax(Float::new(0.125))),
             Op::Resample {
                 height: 300,
                 width: 1,

@@ -4,7 +4,7 @@
 use super::random::Random;
 use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::op::{
-    Activation, Arithmetic, Axis, Border, Float, Math, Op, Padding, Pool, SoftmaxOf, Window,
+    Activation, Arithmetic, Axis, Border, Float, Math, OfChannels, Op, Padding, Pool, Window,
 };
 use crate::ir::taps::{Tap, Taps};
 use crate::ir::view::RowMap;
@@ -238,7 +238,7 @@ impl EdgeGraph {
         let scores = self.push(Op::Product { transposed: true }, &[queries, keys], &[])?;
         let swapped = Op::Transpose([Axis::X, Axis::Y, Axis::C]);
         let scores = self.push(swapped, &[scores], &[])?;
-        let shares = self.push(Op::Softmax(SoftmaxOf::Linear), &[scores], &[])?;
+        let shares = self.push(Op::OfChannels(OfChannels::Softmax), &[scores], &[])?;
         let shares = self.push(swapped, &[shares], &[])?;
         let mixed = self.push(Op::Product { transposed: false }, &[shares, values], &[])?;
         let mixed = self.push(TURNED, &[mixed], &[])?;
@@ -322,7 +322,7 @@ pub(crate) fn single() -> Vec<(&'static str, EdgeGraph)> {
     functions(&mut cases);
     combinations(&mut cases);
     slices(&mut cases);
-    softmaxes(&mut cases);
+    of_channels(&mut cases);
     moves(&mut cases);
     residuals(&mut cases);
     residuals_of_parts(&mut cases);
@@ -605,7 +605,7 @@ fn slices(cases: &mut EdgeCases) {
             let value = g.affine(0, n)?;
             let first = g.slice(value, Axis::C, 0, 4)?;
             let first = g.scale(first)?;
-            g.push(Op::Softmax(SoftmaxOf::Linear), &[first], &[])
+            g.push(Op::OfChannels(OfChannels::Softmax), &[first], &[])
         });
         cases.add("slice of a vector at the end", shape(n, 1, 1), |g| {
             let value = g.affine(0, n)?;
@@ -614,8 +614,8 @@ fn slices(cases: &mut EdgeCases) {
     }
 }
 
-/// Adds graphs with unequally padded values, and graphs with both kinds of softmax.
-fn softmaxes(cases: &mut EdgeCases) {
+/// Adds graphs with unequally padded values, and graphs with functions of channels.
+fn of_channels(cases: &mut EdgeCases) {
     let value = Float::new(0.25);
     for (name, before, behind) in [
         ("border", [0, 1, 2], [0, 0, 3]),
@@ -627,13 +627,18 @@ fn softmaxes(cases: &mut EdgeCases) {
             g.push(Op::Pad { padding, value }, &[0], &[])
         });
     }
-    let integers = SoftmaxOf::Integers(Float::new(1.5));
-    for of in [SoftmaxOf::Linear, SoftmaxOf::Logarithm, integers] {
+    let integers = OfChannels::IntegerSoftmax(Float::new(1.5));
+    for of in [
+        OfChannels::Softmax,
+        OfChannels::LogSoftmax,
+        integers,
+        OfChannels::ByteSteps,
+    ] {
         for (name, input) in [
-            ("softmax", shape(5, 2, 3)),
-            ("softmax of a vector", shape(18, 1, 1)),
+            ("function of channels", shape(5, 2, 3)),
+            ("function of a vector", shape(18, 1, 1)),
         ] {
-            cases.add(name, input, |g| g.push(Op::Softmax(of), &[0], &[]));
+            cases.add(name, input, |g| g.push(Op::OfChannels(of), &[0], &[]));
         }
     }
 }

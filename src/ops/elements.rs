@@ -1,8 +1,9 @@
 //! Element-wise operations: scale, PReLU, operations on two values. Also the softmax over channels.
 
 use super::shaped;
+use crate::ir::byte_steps::ByteSteps;
 use crate::ir::graph::Shape;
-use crate::ir::op::{Arithmetic, SoftmaxOf};
+use crate::ir::op::{Arithmetic, OfChannels};
 
 /// Returns the shape of an operation whose constant arrays have one number per channel or per
 /// element.
@@ -114,7 +115,7 @@ pub(super) fn combine(arithmetic: Arithmetic, (a, shape): (&[f64], Shape), b: &[
 /// LiteRT computes them for 8-bit integers in f32: exponentials, their sum from the first to the
 /// last, its reciprocal, and the products with it, rounded with halves upwards. Rounding the exact
 /// probabilities would give another integer for up to 4 in 1000 values of two classes.
-pub(crate) fn integer_softmax(values: &[f64], factor: f32) -> Vec<f64> {
+fn integer_softmax(values: &[f64], factor: f32) -> Vec<f64> {
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let exponential = |v: &f64| libm::exp((factor * (v - most) as f32).into()) as f32;
     let all: Vec<f32> = values.iter().map(exponential).collect();
@@ -125,12 +126,27 @@ pub(crate) fn integer_softmax(values: &[f64], factor: f32) -> Vec<f64> {
     all.iter().map(|e| limited(rounded(e)).into()).collect()
 }
 
-pub(super) fn softmax(values: &[f64], shape: Shape, of: SoftmaxOf) -> Vec<f64> {
+/// Returns the channels of a pixel by a function that rounds each operation
+/// ([`OfChannels::rounds`]).
+pub(crate) fn rounded_channels(values: &[f64], of: OfChannels) -> Vec<f64> {
+    if let OfChannels::IntegerSoftmax(factor) = of {
+        return integer_softmax(values, factor.get());
+    }
+    let floats: Vec<f32> = values.iter().map(|&x| x as f32).collect();
+    let steps = ByteSteps::between(
+        floats.iter().copied().fold(0.0, f32::min),
+        floats.iter().copied().fold(0.0, f32::max),
+    );
+    floats.iter().map(|&x| steps.rounded(x).into()).collect()
+}
+
+/// A function of all channels of each pixel.
+pub(super) fn of_channels(values: &[f64], shape: Shape, of: OfChannels) -> Vec<f64> {
     let pixels = shape.h * shape.w;
-    if let SoftmaxOf::Integers(factor) = of {
+    if of.rounds() {
         let of_pixel = |p: usize| {
             let channels: Vec<f64> = values.iter().skip(p).step_by(pixels).copied().collect();
-            integer_softmax(&channels, factor.get())
+            rounded_channels(&channels, of)
         };
         let all: Vec<Vec<f64>> = (0..pixels).map(of_pixel).collect();
         return shaped(shape, |c, y, x| all[y * shape.w + x][c]);
@@ -145,8 +161,8 @@ pub(super) fn softmax(values: &[f64], shape: Shape, of: SoftmaxOf) -> Vec<f64> {
     shaped(shape, |c, y, x| {
         let ((max, sum), v) = (sums[y * shape.w + x], values[shape.index(c, y, x)]);
         match of {
-            SoftmaxOf::Logarithm => v - max - libm::log(sum),
-            SoftmaxOf::Linear | SoftmaxOf::Integers(_) => libm::exp(v - max) / sum,
+            OfChannels::LogSoftmax => v - max - libm::log(sum),
+            _ => libm::exp(v - max) / sum,
         }
     })
 }

@@ -22,6 +22,7 @@ pub(crate) mod random;
 mod resample;
 #[cfg(test)]
 mod tests;
+pub(crate) mod ties;
 mod window;
 
 use crate::ir::graph::Shape;
@@ -61,7 +62,7 @@ impl Op {
                 taps,
             } => resample::shape(inputs, tensors, (height, width), taps),
             Op::Product { transposed } => product::shape(inputs, transposed),
-            Op::Softmax(_) => one(),
+            Op::OfChannels(_) => one(),
             Op::Reshape(shape) => moves::reshaped(one()?, shape),
             Op::Transpose(axes) => moves::transposed(one()?, axes),
         }?;
@@ -90,7 +91,7 @@ impl Op {
             | Op::Concat(_)
             | Op::Slice { .. }
             | Op::Pad { .. }
-            | Op::Softmax(_)
+            | Op::OfChannels(_)
             | Op::Reshape(_)
             | Op::Transpose(_) => 0,
         }
@@ -155,7 +156,7 @@ impl Op {
             Op::Pad { padding, value } => moves::pad(inputs[0], padding, value.get(), output),
             Op::Resample { taps, .. } => resample::reference(inputs[0], tensors[0], output, taps),
             Op::Product { transposed } => product::reference([inputs[0], inputs[1]], transposed),
-            Op::Softmax(of) => elements::softmax(values, shape, of),
+            Op::OfChannels(of) => elements::of_channels(values, shape, of),
             Op::Reshape(_) => values.to_vec(),
             Op::Transpose(axes) => moves::transpose(inputs[0], axes, output),
         }

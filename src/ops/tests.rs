@@ -6,7 +6,7 @@ use super::edges::{EdgeGraph, random, single};
 use super::random::Random;
 use crate::ir::graph::{Graph, MOST_VALUES, Role, Shape};
 use crate::ir::op::{
-    Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, SoftmaxOf, Window,
+    Activation, Arithmetic, Axis, Border, Float, OfChannels, Op, Padding, Pool, Window,
 };
 use crate::ir::taps::{Tap, Taps};
 
@@ -714,8 +714,8 @@ fn softmax_is_of_the_channels_of_each_pixel() {
     let mut values = numbers(s.len());
     // e^x overflows to infinity for numbers of this size.
     values[5] += 1000.0;
-    let (linear, _) = value(Op::Softmax(SoftmaxOf::Linear), &[(&values, s)]);
-    let (logarithm, _) = value(Op::Softmax(SoftmaxOf::Logarithm), &[(&values, s)]);
+    let (linear, _) = value(Op::OfChannels(OfChannels::Softmax), &[(&values, s)]);
+    let (logarithm, _) = value(Op::OfChannels(OfChannels::LogSoftmax), &[(&values, s)]);
     for (y, x) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let of = |v: &[f64]| [0, 1, 2].map(|c| v[s.index(c, y, x)]);
         near(&[of(&linear).iter().sum()], &[1.0]);

@@ -586,7 +586,7 @@ fn function_of(operation: Operation, op: Op) -> Function {
         (Operation::Pool, Op::Pool { kind, .. }) => Function::Pool(kind),
         (Operation::Scale, Op::PRelu) => Function::PRelu,
         (Operation::Combine, Op::Combine(arithmetic)) => Function::Combine(arithmetic),
-        (Operation::Softmax, Op::Softmax(of)) => Function::Softmax(of),
+        (Operation::Softmax, Op::OfChannels(of)) => Function::OfChannels(of),
         _ => Function::Only,
     }
 }

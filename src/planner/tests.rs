@@ -11,7 +11,7 @@ use crate::ir::graph::{COLUMN_OF_ZEROS, Graph, MOST_VALUES, Role, Shape};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Network, Precision};
 use crate::ir::op::{
-    Activation, Arithmetic, Axis, Float, Math, Op, Padding, Pool, SoftmaxOf, Window,
+    Activation, Arithmetic, Axis, Float, Math, OfChannels, Op, Padding, Pool, Window,
 };
 use crate::ir::options::{Function, Places};
 use crate::ir::plan::{Arg, BufferRole, Extent, Placing, Plan, SLOTS, Step};
@@ -149,11 +149,11 @@ fn operations_that_differ_have_other_programs() {
     );
     let pool = |kind| (Op::Pool { kind, window }, &[0][..], &[][..]);
     let combine = |arithmetic| (Op::Combine(arithmetic), &[0, 1][..], &[][..]);
-    let softmax = |of| (Op::Softmax(of), &[0][..], &[][..]);
+    let softmax = |of| (Op::OfChannels(of), &[0][..], &[][..]);
     let groups = [
         [Pool::Max, Pool::Mean, Pool::PaddedMean].map(pool).to_vec(),
         Arithmetic::ALL.map(combine).to_vec(),
-        [SoftmaxOf::Linear, SoftmaxOf::Logarithm]
+        [OfChannels::Softmax, OfChannels::LogSoftmax]
             .map(softmax)
             .to_vec(),
         vec![

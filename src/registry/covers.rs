@@ -93,7 +93,7 @@ impl Covered {
             Covered::Add => node.op == Op::Combine(Arithmetic::Add),
             Covered::Resample => matches!(node.op, Op::Resample { .. }),
             Covered::Product => matches!(node.op, Op::Product { .. }),
-            Covered::Softmax => matches!(node.op, Op::Softmax(_)),
+            Covered::Softmax => matches!(node.op, Op::OfChannels(_)),
             Covered::Activation => {
                 let fused = |a: Activation| Activation::FUSED.iter().any(|f| f.code() == a.code());
                 matches!(node.op, Op::Activation(a) if fused(a))

@@ -161,7 +161,7 @@ pub(super) fn check(step: &HostStep, rows: BufferRows<'_>, kernels: &Kernels) {
             right(first <= read && second <= rows.of(*other) && *filled <= written);
             right(product.len() <= *filled && !in_place && step.to != *other);
         }
-        Action::Softmax { geometry, .. } => {
+        Action::OfChannels { geometry, .. } => {
             let ((input, from), (output, to)) = (geometry.input, geometry.output);
             right(from == to && !in_place);
             right(images::end(input, from) <= read && whole(output, to) <= written);

@@ -8,9 +8,10 @@ use super::micro::{
     WindowOp, activate_each, takes_pairs, together,
 };
 use super::windows::{inside, whole};
+use crate::ir::byte_steps::ByteSteps;
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
-use crate::ir::op::{Arithmetic, SoftmaxOf};
+use crate::ir::op::{Arithmetic, OfChannels};
 use crate::ir::taps::{MOST_TAPS, Taps};
 use crate::ir::view::{Geometry, Image};
 use crate::planner::tiles::TileSize;
@@ -613,12 +614,12 @@ fn weighted_sum<'x>(pixel: &mut [f32], terms: &[(usize, f32)], read: impl Fn(usi
     }
 }
 
-/// Computes the softmax over the channels of each pixel, for some lines.
+/// Computes a function of all channels of each pixel, for some lines.
 ///
 /// SAFETY: as `convolve`.
-pub(super) unsafe fn softmax(
+pub(super) unsafe fn of_channels(
     geometry: &Geometry,
-    of: SoftmaxOf,
+    of: OfChannels,
     lines: Range<usize>,
     Operands { x, result }: Operands,
 ) {
@@ -634,9 +635,13 @@ pub(super) unsafe fn softmax(
                 std::slice::from_raw_parts_mut(result.add(pixel(output, y, column)), output.pixel),
             )
         };
-        let most = from.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         to_pixel.fill(0.0);
-        if let SoftmaxOf::Integers(factor) = of {
+        if of == OfChannels::ByteSteps {
+            byte_steps(from, to_pixel);
+            continue;
+        }
+        let most = from.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        if let OfChannels::IntegerSoftmax(factor) = of {
             integer_softmax(from, most, factor.get(), to_pixel);
             continue;
         }
@@ -649,8 +654,8 @@ pub(super) unsafe fn softmax(
         let (factor, log) = ((1.0 / sum) as f32, libm::log(sum) as f32);
         for (to, v) in to_pixel.iter_mut().zip(from) {
             let value = match of {
-                SoftmaxOf::Logarithm => v - most - log,
-                SoftmaxOf::Linear | SoftmaxOf::Integers(_) => *to * factor,
+                OfChannels::LogSoftmax => v - most - log,
+                _ => *to * factor,
             };
             // If v is infinite because of an overflow, adding 0 · v makes the result NaN.
             *to = value + 0.0 * v;
@@ -658,8 +663,37 @@ pub(super) unsafe fn softmax(
     }
 }
 
+/// Rounds values to 8-bit integers, and stores the real numbers that these stand for.
+fn byte_steps(values: &[f32], to: &mut [f32]) {
+    /// The parts of the values whose ends are found side by side, so that the ends are vectors.
+    const PARTS: usize = 16;
+    // `f32::min` is no instruction of x86-64, because it returns the other number for NaN.
+    let less = |x: f32, y: f32| if x < y { x } else { y };
+    let more = |x: f32, y: f32| if x > y { x } else { y };
+    let (mut least, mut most) = ([0.0f32; PARTS], [0.0f32; PARTS]);
+    let parts = values.chunks_exact(PARTS);
+    for (i, &x) in parts.remainder().iter().enumerate() {
+        (least[i], most[i]) = (less(x, least[i]), more(x, most[i]));
+    }
+    for part in parts {
+        for i in 0..PARTS {
+            (least[i], most[i]) = (less(part[i], least[i]), more(part[i], most[i]));
+        }
+    }
+    for width in [PARTS / 2, PARTS / 4, PARTS / 8, PARTS / 16] {
+        for i in 0..width {
+            least[i] = less(least[i], least[i + width]);
+            most[i] = more(most[i], most[i + width]);
+        }
+    }
+    let steps = ByteSteps::between(least[0], most[0]);
+    for (to, &x) in to.iter_mut().zip(values) {
+        *to = steps.rounded(x);
+    }
+}
+
 /// Computes the softmax of values times a factor, as whole numbers of 1/256. `most` is the largest
-/// value. Every operation is rounded as LiteRT rounds it ([`SoftmaxOf::Integers`]).
+/// value. Every operation is rounded as LiteRT rounds it ([`OfChannels::IntegerSoftmax`]).
 fn integer_softmax(values: &[f32], most: f32, factor: f32, to: &mut [f32]) {
     let mut sum = 0.0;
     for (to, v) in to.iter_mut().zip(values) {

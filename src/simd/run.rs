@@ -414,7 +414,7 @@ impl TeamState {
                 | Action::Product { .. }
                 | Action::Scale { .. }
                 | Action::Sum { .. }
-                | Action::Softmax { .. }
+                | Action::OfChannels { .. }
                 | Action::Gather { .. } => {
                     for n in context.records.clone() {
                         self.of_record(step, context, n);
@@ -774,9 +774,9 @@ impl TeamState {
                     let rows = context.share.of_rows(*count);
                     self.sum(both, (numbers, bytes.as_ref()), *first, rows);
                 }
-                Action::Softmax { geometry, of } => {
+                Action::OfChannels { geometry, of } => {
                     let (_, to) = geometry.output;
-                    images::softmax(geometry, *of, context.share.of(to.h), operands);
+                    images::of_channels(geometry, *of, context.share.of(to.h), operands);
                 }
                 Action::Gather { moves, value } => {
                     moves::gather(moves, *value, context.share, operands);

@@ -11,7 +11,7 @@ use super::product;
 use crate::error::Error;
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
-use crate::ir::op::{Arithmetic, Math, SoftmaxOf};
+use crate::ir::op::{Arithmetic, Math, OfChannels};
 use crate::ir::product::Product;
 use crate::ir::taps::Taps;
 use crate::ir::view::{Geometry, Image};
@@ -185,11 +185,11 @@ pub(crate) enum Action {
         /// Rows of the result, padding included.
         rows: usize,
     },
-    /// Softmax over the channels of each pixel.
-    Softmax {
+    /// A function of all channels of each pixel.
+    OfChannels {
         /// The images of the operand and of the result.
         geometry: Geometry,
-        of: SoftmaxOf,
+        of: OfChannels,
     },
     /// Copies rows to other rows.
     Gather {
@@ -290,7 +290,7 @@ impl Action {
             Action::Windows { geometry, .. }
             | Action::Combine { geometry, .. }
             | Action::Resample { geometry, .. }
-            | Action::Softmax { geometry, .. } => {
+            | Action::OfChannels { geometry, .. } => {
                 let (_, to) = geometry.output;
                 to.h
             }
@@ -322,7 +322,10 @@ impl Action {
                 8 * down * along * image(geometry.output)
             }
             Action::Combine { geometry, .. } => 20 * image(geometry.output),
-            Action::Softmax { geometry, .. } => 500 * image(geometry.output),
+            Action::OfChannels { geometry, of } => match of {
+                OfChannels::ByteSteps => 30 * image(geometry.output),
+                _ => 500 * image(geometry.output),
+            },
             Action::Product { product, .. } => 2 * product.len() * product.terms,
             Action::Gather { moves, .. } => 40 * moves.len(),
             Action::Sum { count, .. } => 20 * count,

@@ -5,6 +5,7 @@ use super::micro::WindowOp;
 use super::steps::{Action, HostStep};
 use crate::ir::graph::Shape;
 use crate::ir::network::Activation;
+use crate::ir::op::OfChannels;
 use crate::ir::view::Geometry;
 
 /// The computation of a step in words, and the bytes that it moves at least.
@@ -57,7 +58,7 @@ impl HostStep {
             | Action::Tiles(_, geometry, _)
             | Action::Windows { geometry, .. }
             | Action::Resample { geometry, .. }
-            | Action::Softmax { geometry, .. } => {
+            | Action::OfChannels { geometry, .. } => {
                 let (_, to) = geometry.output;
                 let added = self.action.other().map_or(0, |_| to.len() * FLOAT);
                 seen(geometry) * read + to.len() * written + added
@@ -110,7 +111,12 @@ impl Action {
             Action::Sum { .. } => "sum of integers",
             Action::Resample { .. } => "resample",
             Action::Product { .. } => "product",
-            Action::Softmax { .. } => "softmax",
+            Action::OfChannels { of, .. } => match of {
+                OfChannels::Softmax | OfChannels::LogSoftmax | OfChannels::IntegerSoftmax(_) => {
+                    "softmax"
+                }
+                OfChannels::ByteSteps => "byte steps",
+            },
             Action::Gather { .. } => "gather",
             Action::Activate(Activation::None) => "nothing",
             Action::Activate(activation) => activation.name(),
@@ -139,7 +145,7 @@ impl Action {
                 let ((_, from), (_, to)) = (geometry.input, geometry.output);
                 format!("{}x{}→{}", from.h, from.w, image(to))
             }
-            Action::Combine { geometry, .. } | Action::Softmax { geometry, .. } => {
+            Action::Combine { geometry, .. } | Action::OfChannels { geometry, .. } => {
                 let (_, to) = geometry.output;
                 image(to)
             }

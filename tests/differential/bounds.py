@@ -236,8 +236,10 @@ def one(node, graph, largest, error, constants, values):
     out = largest(node.outputs[0]) if node.outputs[0] in values else m
     fixed = [constants[i] for i in inputs if i in constants]
     if op == "Conv" and graph.kinds[x] == "float32" and graph.kinds[inputs[1]] == "int8":
-        # LiteRT rounds the values to 8 bits too.
-        e = e + m / 127
+        # Values are rounded to 8 bits, and an error may round one to the next integer. LiteRT's own
+        # kernel, which computes depthwise convolutions, has another scale in the last digit.
+        exact = np.max(e) == 0 and node.op != "DEPTHWISE_CONV_2D"
+        e = e + (4 * U * m if exact else m / 127)
 
     def linear(gain, terms, bias=0.0, bias_error=0.0):
         return gain * e + U * (terms + 4) * (gain * m + np.abs(bias)) + bias_error

@@ -558,7 +558,8 @@ def main():
     p.add_argument(
         "--formats",
         default="onnx,tflite,json,exported",
-        help="some of onnx, tflite, tflite_int8, json, exported  [all but tflite_int8]",
+        help="some of onnx, tflite, tflite_int8, tflite_dynamic, json, exported  "
+        "[onnx,tflite,json,exported]",
     )
     p.add_argument(
         "--table",

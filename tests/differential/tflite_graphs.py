@@ -1024,12 +1024,12 @@ class Judge:
                 self.constants[node.outputs[0]] = self.constants[node.inputs[0]].astype(np.float32)
 
     def values(self, feeds):
-        """All values by LiteRT's own kernels, and outputs of 8-bit integers by XNNPACK, whose
+        """All values by LiteRT's own kernels, and outputs of quantised graphs by XNNPACK, whose
         integers mortonnet gives."""
         g = self.g
         names = [o for n in g.nodes for o in n.outputs if o in g.live]
         found = self.run(feeds, names, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
-        if g.mode == "int8":
+        if g.mode != "float":
             found |= self.run(feeds, g.outputs, OpResolverType.AUTO)
         return {**feeds, **found}
 

@@ -7,7 +7,7 @@ use super::elementwise::{self, MASKED, Operand};
 use super::operations;
 use super::products;
 use super::value::Live;
-use crate::ir::op::{Activation, Arithmetic, SoftmaxOf};
+use crate::ir::op::{Activation, Arithmetic, OfChannels};
 
 /// The options of an attention node.
 pub(super) struct Wishes {
@@ -104,7 +104,7 @@ pub(super) fn attention(
         None => masked.clone(),
     };
     let shape = Builder::around(&limited, limited.dims.len() - 1);
-    let weights = operations::softmax(b, name, &limited, shape, SoftmaxOf::Linear)?;
+    let weights = operations::of_axis(b, name, &limited, shape, OfChannels::Softmax)?;
     let result = products::of_matrices(b, name, &weights, &v, false)?;
     let result = match joined {
         true => merged(b, name, &result, at)?,

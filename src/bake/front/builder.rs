@@ -549,7 +549,7 @@ impl Builder {
                     graph.values[value].name
                 ));
             }
-            let ends = |n: &&Node| matches!(n.op, Op::Softmax(_));
+            let ends = |n: &&Node| matches!(n.op, Op::OfChannels(_));
             for n in readers.by_ref().filter(|n| !ends(n)) {
                 if seen.insert(n.output) {
                     left.push(n.output);
@@ -562,7 +562,7 @@ impl Builder {
     /// Returns true if this node keeps a very low number very low, or if it is a softmax.
     fn keeps_low(&self, node: &Node) -> bool {
         match node.op {
-            Op::Softmax(_) | Op::Reshape(_) | Op::Transpose(_) => true,
+            Op::OfChannels(_) | Op::Reshape(_) | Op::Transpose(_) => true,
             Op::Slice { .. } | Op::Concat(_) | Op::Resample { .. } => true,
             Op::Combine(Arithmetic::Add) => true,
             Op::Scale => match self.draft.arrays(node)[..] {

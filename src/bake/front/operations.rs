@@ -8,7 +8,7 @@ use super::resample::{self, Tap};
 use super::value::{Live, shape_of, standard};
 use crate::bake::draft::Array;
 use crate::ir::graph::{Role, Shape};
-use crate::ir::op::{Activation, Arithmetic, Axis, Float, Op, Padding, Pool, SoftmaxOf, Window};
+use crate::ir::op::{Activation, Arithmetic, Axis, Float, OfChannels, Op, Padding, Pool, Window};
 use crate::ir::view::MOST_SIDE;
 
 /// The largest size, stride, dilation or border that a front end accepts.
@@ -297,33 +297,33 @@ pub(super) fn product(
     })
 }
 
-/// Softmax along an axis. The height of `shape` is the size of that axis. Its channels are the
-/// product of the sizes before the axis, and its width that of the sizes behind.
-pub(super) fn softmax(
+/// Builds a function of all numbers along an axis. The height of `shape` is the size of that axis.
+/// Its channels are the product of the sizes before the axis, and its width that of the sizes
+/// behind.
+pub(super) fn of_axis(
     b: &mut Builder,
     name: &str,
     x: &Live,
     shape: Shape,
-    of: SoftmaxOf,
+    of: OfChannels,
 ) -> Result<Live, String> {
     if shape.c == 1 {
-        // All axes before the softmax axis have size 1, so the softmax axis can be the channel
-        // axis.
+        // All axes before the axis have size 1, so the axis can be the channel axis.
         let shape = match x.standard() {
             standard if standard.c == shape.h => standard,
             _ => shape_of(shape.h, 1, shape.w),
         };
         let value = b.shaped(name, x.value, shape)?;
-        return Ok(x.with_value(b.push(name, Op::Softmax(of), &[value], Vec::new())?));
+        return Ok(x.with_value(b.push(name, Op::OfChannels(of), &[value], Vec::new())?));
     }
-    // Transposes the softmax axis to the front, and the result back.
+    // Transposes the axis to the front, and the result back.
     let (dims, order): (Vec<usize>, &[usize]) = match shape.w {
         1 => (vec![shape.c, shape.h], &[1, 0]),
         w => (vec![shape.c, shape.h, w], &[1, 0, 2]),
     };
     let front = b.transpose(name, &Live::new(x.value, dims, x.kind), order)?;
     let from = b.standard(name, &front)?;
-    let value = b.push(name, Op::Softmax(of), &[from], Vec::new())?;
+    let value = b.push(name, Op::OfChannels(of), &[from], Vec::new())?;
     let back = b.transpose(name, &front.with_value(value), order)?;
     Ok(x.with_value(back.value))
 }

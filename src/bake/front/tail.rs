@@ -5,7 +5,7 @@ use super::value::{Live, ModelValue, standard};
 use crate::bake::draft::Draft;
 use crate::ir::graph::{self, Shape};
 use crate::ir::network::{FinalActivation, Kind, Output};
-use crate::ir::op::{Activation, Arithmetic, Axis, Op, SoftmaxOf};
+use crate::ir::op::{Activation, Arithmetic, Axis, OfChannels, Op};
 
 /// The output of a model, with its final function and its meaning.
 #[derive(Debug, PartialEq)]
@@ -151,7 +151,7 @@ pub(super) fn tail(
 /// have the same arg-max and the same softmax, so the operand can replace them.
 fn before_log_softmax(draft: &Draft, value: usize) -> Option<usize> {
     let node = draft.producer(value)?;
-    let is = node.op == Op::Softmax(SoftmaxOf::Logarithm) && vector(draft, value);
+    let is = node.op == Op::OfChannels(OfChannels::LogSoftmax) && vector(draft, value);
     is.then_some(node.inputs[0])
 }
 
@@ -247,7 +247,7 @@ fn strip(draft: &Draft, value: usize) -> (usize, Option<FinalActivation>) {
     };
     let before = node.inputs[0];
     match node.op {
-        Op::Softmax(SoftmaxOf::Linear) if vector(draft, value) => {
+        Op::OfChannels(OfChannels::Softmax) if vector(draft, value) => {
             (before, Some(FinalActivation::Softmax))
         }
         Op::Activation(Activation::Sigmoid) => (before, Some(FinalActivation::Sigmoid)),
@@ -272,7 +272,7 @@ fn behind_function(draft: &Draft, value: usize) -> Option<FinalActivation> {
     let rounded = |op: Op| matches!(op, Op::Activation(Activation::Math(f)) if f.rounds());
     let moved = |op: Op| matches!(op, Op::Reshape(_));
     let corrected = |op: Op| op == Op::Combine(Arithmetic::Add);
-    let integers = |op: Op| matches!(op, Op::Softmax(SoftmaxOf::Integers(_)));
+    let integers = |op: Op| matches!(op, Op::OfChannels(OfChannels::IntegerSoftmax(_)));
     let mut value = before(value, &scaled)?;
     while let Some(other) = before(value, &moved) {
         value = other;
@@ -326,7 +326,7 @@ fn base(draft: &Draft, value: usize) -> usize {
         return value;
     };
     match node.op {
-        Op::Softmax(_)
+        Op::OfChannels(_)
         | Op::Activation(Activation::Sigmoid | Activation::Tanh)
         | Op::Reshape(_) => base(draft, node.inputs[0]),
         Op::Combine(Arithmetic::Divide) if sum_of(draft, node.inputs[1], node.inputs[0]) => {
@@ -384,7 +384,7 @@ pub(super) fn from_probabilities(draft: &Draft, value: usize) -> bool {
         return false;
     };
     match node.op {
-        Op::Softmax(SoftmaxOf::Linear) | Op::Activation(Activation::Sigmoid) => true,
+        Op::OfChannels(OfChannels::Softmax) | Op::Activation(Activation::Sigmoid) => true,
         Op::Reshape(_) | Op::Concat(_) => node.inputs.iter().all(|&i| from_probabilities(draft, i)),
         // A matrix of zeros and ones selects elements. Rows that sum several elements are accepted
         // too.

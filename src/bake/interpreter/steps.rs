@@ -6,13 +6,13 @@ use crate::ir::graph::Shape;
 use crate::ir::half;
 use crate::ir::layout::Layout;
 use crate::ir::network::{Precision, argmax};
-use crate::ir::op::{Activation, Arithmetic, SoftmaxOf};
+use crate::ir::op::{Activation, Arithmetic, OfChannels};
 use crate::ir::options::Function;
 use crate::ir::plan::{Arg, BufferRole, EngineKind, Plan, places};
 use crate::ir::scale::BESIDE;
 use crate::ir::taps::Taps;
 use crate::ir::values::Values;
-use crate::ops::elements::{integer_softmax, linear};
+use crate::ops::elements::{linear, rounded_channels};
 use crate::ops::products::{Panels, with_one};
 use crate::registry::{Covered, LeadingArgument, Library, Operation};
 
@@ -1382,13 +1382,13 @@ impl<'p> Machine<'p> {
             return Err(format!("reads row {end} of {}", columns[0].len()));
         }
         let of = match call.step.options.function {
-            Function::Softmax(of) => of,
-            _ => return Err("it computes no softmax".into()),
+            Function::OfChannels(of) => of,
+            _ => return Err("it computes no function of channels".into()),
         };
-        if let SoftmaxOf::Integers(factor) = of {
+        if of.rounds() {
             let of_record = |x: &Vec<f64>| -> Vec<Vec<f64>> {
                 let pixels = (0..image.pixels()).map(|p| &x[image.read(p)..][..image.outputs]);
-                pixels.map(|x| integer_softmax(x, factor.get())).collect()
+                pixels.map(|x| rounded_channels(x, of)).collect()
             };
             let all: Vec<Vec<Vec<f64>>> = columns.iter().map(of_record).collect();
             return self.write_image(call, &image, |n, pixel, c| all[n][pixel][c]);
@@ -1407,8 +1407,8 @@ impl<'p> Machine<'p> {
         self.write_image(call, &image, |n, pixel, c| {
             let ((most, sum), x) = (known[n][pixel], columns[n][image.read(pixel) + c]);
             match of {
-                SoftmaxOf::Logarithm => x - most - libm::log(sum),
-                SoftmaxOf::Linear | SoftmaxOf::Integers(_) => libm::exp(x - most) / sum,
+                OfChannels::LogSoftmax => x - most - libm::log(sum),
+                _ => libm::exp(x - most) / sum,
             }
         })
     }

@@ -11,7 +11,7 @@ use crate::engine::{Engine, SLOTS};
 use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::network::{InputOrder, Kind, Network, Output, Precision, Transform};
 use crate::ir::op::{
-    Activation, Arithmetic, Axis, Border, Float, Op, Padding, Pool, SoftmaxOf, Window,
+    Activation, Arithmetic, Axis, Border, Float, OfChannels, Op, Padding, Pool, Window,
 };
 use crate::ir::values;
 use crate::observe::profile::Phases;
@@ -354,8 +354,8 @@ fn add(b: &mut EdgeGraph, input: &mut Input<'_>) -> Result<usize, String> {
             push(b, Op::Reshape(Shape { c, h, w: n / c / h }), &[value], &[])
         }
         _ => match input.below(8) {
-            0 => push(b, Op::Softmax(SoftmaxOf::Linear), &[value], &[]),
-            1 => push(b, Op::Softmax(SoftmaxOf::Logarithm), &[value], &[]),
+            0 => push(b, Op::OfChannels(OfChannels::Softmax), &[value], &[]),
+            1 => push(b, Op::OfChannels(OfChannels::LogSoftmax), &[value], &[]),
             n => {
                 let (c, y, x) = (Axis::C, Axis::Y, Axis::X);
                 let axes = [

@@ -15,7 +15,7 @@ use crate::bake::json::{Json, Object};
 use crate::bake::matrix::{Files, MatrixSize};
 use crate::ir::graph::{self, Role, Shape};
 use crate::ir::network::FinalActivation;
-use crate::ir::op::{Activation, Axis, Op, Pool, SoftmaxOf, Window};
+use crate::ir::op::{Activation, Axis, OfChannels, Op, Pool, Window};
 use entry::{Earlier, check_name};
 use std::path::Path;
 
@@ -236,7 +236,7 @@ fn read_layers(
         // With several outputs a softmax becomes a node, because `last` can state only one
         // function.
         if layer.kind == Some(LayerKind::Softmax) && several {
-            layer.kind = Some(LayerKind::Op(Op::Softmax(SoftmaxOf::Linear)));
+            layer.kind = Some(LayerKind::Op(Op::OfChannels(OfChannels::Softmax)));
         }
         layers.push(layer);
     }

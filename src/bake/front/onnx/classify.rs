@@ -7,7 +7,7 @@ use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::{ConstantTensor, Element};
 use crate::bake::front::tail;
 use crate::bake::front::value::{Class, Live, ModelValue, axes, shape_of};
-use crate::ir::op::{Activation, Arithmetic, Axis, Op, SoftmaxOf};
+use crate::ir::op::{Activation, Arithmetic, Axis, OfChannels, Op};
 use std::rc::Rc;
 
 /// Computes the outputs of a node of the set `ai.onnx.ml`. At least one input of the node is
@@ -103,7 +103,7 @@ fn sums_to_one(b: &Builder, value: usize) -> bool {
         return false;
     };
     match node.op {
-        Op::Softmax(SoftmaxOf::Linear) => b.draft.shape(value).h * b.draft.shape(value).w == 1,
+        Op::OfChannels(OfChannels::Softmax) => b.draft.shape(value).h * b.draft.shape(value).w == 1,
         Op::Reshape(_) => sums_to_one(b, node.inputs[0]),
         Op::Concat(_) => tail::complement(&b.draft, value).is_some(),
         _ => false,
@@ -312,7 +312,7 @@ fn classifier(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs {
             let scores = match transform {
                 "SOFTMAX" => y.with_value(b.push(
                     name,
-                    Op::Softmax(SoftmaxOf::Linear),
+                    Op::OfChannels(OfChannels::Softmax),
                     &[class],
                     Vec::new(),
                 )?),

@@ -15,7 +15,7 @@ use crate::bake::front::value::{
     Class, Live, ModelValue, axes, axis, inner_axis, order_of, shape_of, standard,
 };
 use crate::ir::graph::{Role, Shape};
-use crate::ir::op::{Activation, Arithmetic, Float, Op, SoftmaxOf, Window};
+use crate::ir::op::{Activation, Arithmetic, Float, OfChannels, Op, Window};
 use std::rc::Rc;
 
 /// The outputs of a node, in the order of the node's outputs.
@@ -702,9 +702,9 @@ fn matrix(c: &ConstantTensor) -> Result<ConstantTensor, String> {
 fn softmax(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
     let x = live(node, 0)?.clone();
     let of = if node.op() == "Softmax" {
-        SoftmaxOf::Linear
+        OfChannels::Softmax
     } else {
-        SoftmaxOf::Logarithm
+        OfChannels::LogSoftmax
     };
     let shape = if node.version < 13 {
         // Before operation set 13 the softmax is over `axis` and all axes behind it together.
@@ -718,7 +718,7 @@ fn softmax(b: &mut Builder, node: &OnnxNode<'_>) -> Result<Live, String> {
         let a = inner_axis(node.int("axis", -1), &x)?;
         Builder::around(&x, a)
     };
-    operations::softmax(b, &node.name, &x, shape, of)
+    operations::of_axis(b, &node.name, &x, shape, of)
 }
 
 /// `EyeLike`: a constant matrix with the sizes of the input: 1 on a diagonal and 0 elsewhere.

@@ -10,7 +10,7 @@ use crate::bake::front::elementwise::{self, Comparison, Operand, compared};
 use crate::bake::front::operations::{self, Reduction};
 use crate::bake::front::ranking;
 use crate::bake::front::value::{Class, Live, ModelValue, axes, axis, inner_axis};
-use crate::ir::op::{Arithmetic, SoftmaxOf};
+use crate::ir::op::{Arithmetic, OfChannels};
 
 /// `ArgMax` and `ArgMin`. An `ArgMax` over all elements of a record becomes a predicted class, if
 /// it selects the first of equal elements. All other results are tensors of indices.
@@ -359,7 +359,7 @@ pub(super) fn cross_entropy(b: &mut Builder, node: &OnnxNode<'_>) -> NodeOutputs
     let x = live(node, 0)?;
     let a = inner_axis(1, x)?;
     let shape = Builder::around(x, a);
-    let logarithms = operations::softmax(b, &node.name, x, shape, SoftmaxOf::Logarithm)?;
+    let logarithms = operations::of_axis(b, &node.name, x, shape, OfChannels::LogSoftmax)?;
     let loss = loss(b, node, &logarithms)?;
     Ok([loss, logarithms].map(ModelValue::Live).to_vec())
 }

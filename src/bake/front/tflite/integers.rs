@@ -4,14 +4,14 @@
 
 use super::ops::{self, image, of_image, pool_window, sides};
 use super::tensor::TfliteTensor;
-use super::{OperatorNode, TfliteValue, Turned, values};
+use super::{OperatorNode, TfliteValue, Turned, dynamic, values};
 use crate::bake::front::builder::Builder;
 use crate::bake::front::constant::ConstantTensor;
 use crate::bake::front::integers::{self, Function, Limits, Steps, Summand};
 use crate::bake::front::listed;
 use crate::bake::front::operations;
 use crate::bake::front::value::Live;
-use crate::ir::op::{Float, Pool, SoftmaxOf};
+use crate::ir::op::{Float, OfChannels, Pool};
 use std::rc::Rc;
 
 /// The last step of an operator on integers: it scales, rounds and limits the result.
@@ -110,6 +110,11 @@ pub(super) fn compute(
     let lives: Vec<usize> = (0..node.inputs.len()).filter(live).collect();
     let whole = |i: &usize| node.steps(*i).is_some();
     let to = node.output.steps();
+    if to.is_none() {
+        if let Some(inputs) = dynamic::rounded(b, node)? {
+            return ops::compute(b, &node.with(inputs, None));
+        }
+    }
     if lives.is_empty() || to.is_none() && !lives.iter().any(whole) {
         return ops::compute(b, node);
     }
@@ -372,7 +377,12 @@ fn sum(
 
 fn softmax(b: &mut Builder, node: &OperatorNode<'_>, of: Steps) -> Result<Turned, String> {
     let factor = Float::new(of.scale * ops::beta(node)?);
-    ops::softmax_of(b, &node.name, node.live(0)?, SoftmaxOf::Integers(factor))
+    ops::of_last_axis(
+        b,
+        &node.name,
+        node.live(0)?,
+        OfChannels::IntegerSoftmax(factor),
+    )
 }
 
 fn average_pool(b: &mut Builder, node: &OperatorNode<'_>, to: Steps) -> Result<Turned, String> {

@@ -9,6 +9,7 @@
 //! operator needs another order.
 
 mod branches;
+mod dynamic;
 mod flat;
 mod integers;
 mod ops;
@@ -654,8 +655,22 @@ fn notes(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) 
     let file = place.file;
     let quantised = |t: &&TfliteTensor<'_>| t.quantised.is_some() && !t.float();
     let whole = |t: &TfliteTensor<'_>| !t.known() && t.steps().is_some();
+    let rounds = |o: &&Operator<'_>| {
+        let tensors: Vec<_> = o.inputs.iter().map(|&i| graph.tensor(i)).collect();
+        dynamic::values(&o.name(), &tensors).is_some()
+    };
+    let dynamic = graph.operators.iter().filter(rounds).count();
     if graph.tensors.iter().any(whole) {
         notes_of_integers(graph, place, mistakes);
+    } else if dynamic > 0 {
+        mistakes.note(
+            file,
+            format_args!(
+                "values are rounded to 8-bit integers in front of {dynamic} layers, from each \
+                 record's smallest to its largest value, as LiteRT does; {}=float leaves that out",
+                place.arithmetic_by
+            ),
+        );
     } else if graph.tensors.iter().any(|t| quantised(&t)) {
         let mut values = graph
             .tensors

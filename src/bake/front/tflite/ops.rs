@@ -10,7 +10,7 @@ use crate::bake::front::functions;
 use crate::bake::front::listed;
 use crate::bake::front::operations::{self, Around, MOST, Reduction};
 use crate::bake::front::value::{Class, Live, axis, inner_axes, inner_axis, order_of, permutation};
-use crate::ir::op::{Activation, Arithmetic, Border, Float, Pool, SoftmaxOf, Window};
+use crate::ir::op::{Activation, Arithmetic, Border, Float, OfChannels, Pool, Window};
 use std::rc::Rc;
 
 impl OperatorNode<'_> {
@@ -767,25 +767,25 @@ fn reduce(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
 fn softmax(b: &mut Builder, node: &OperatorNode<'_>) -> Result<Turned, String> {
     let x = node.live(0)?;
     if node.op == "LOG_SOFTMAX" {
-        return softmax_of(b, &node.name, x, SoftmaxOf::Logarithm);
+        return of_last_axis(b, &node.name, x, OfChannels::LogSoftmax);
     }
     let beta = beta(node)?;
     let scaled = match beta == 1.0 {
         true => x.clone(),
         false => x.with(b.scale(&node.name, &x.live, &[beta.into()], &[0.0])?),
     };
-    softmax_of(b, &node.name, &scaled, SoftmaxOf::Linear)
+    of_last_axis(b, &node.name, &scaled, OfChannels::Softmax)
 }
 
-/// Builds a softmax along the last axis.
-pub(super) fn softmax_of(
+/// Builds a function of all numbers along the last axis.
+pub(super) fn of_last_axis(
     b: &mut Builder,
     name: &str,
     x: &Turned,
-    of: SoftmaxOf,
+    of: OfChannels,
 ) -> Result<Turned, String> {
     let around = Builder::around(&x.live, position(x, -1)?);
-    Ok(x.with(operations::softmax(b, name, &x.live, around, of)?))
+    Ok(x.with(operations::of_axis(b, name, &x.live, around, of)?))
 }
 
 /// Returns the factor of a `SOFTMAX`'s operand.

@@ -285,6 +285,14 @@ impl<'b> TfliteTensor<'b> {
         (matches!(self.kind, 3 | 9) && equal && fits).then_some(&q.scales)
     }
 
+    /// Returns the scales of weights as [`TfliteTensor::weight_scales`] does, if values in front of
+    /// them are rounded, as in a layer of dynamic range.
+    pub(super) fn dynamic(&self, axis: usize) -> Option<&[f32]> {
+        let zeros = &self.quantised.as_ref()?.zeros;
+        let fits = self.whole && self.known() && self.kind == 9 && zeros.iter().all(|&z| z == 0);
+        self.weight_scales(axis).filter(|_| fits)
+    }
+
     /// Returns the integers of a constant tensor, each less the zero point.
     pub(super) fn integers(&self) -> Result<ConstantTensor, String> {
         let mut constant = self.stored()?;

@@ -263,6 +263,26 @@ fn quantised_models_are_computed_in_floats() {
     );
 }
 
+/// Layers of dynamic range round their operands as the interpreter does. The bound is far below a
+/// step of these integers.
+#[test]
+fn models_of_dynamic_range_give_the_interpreters_scores() {
+    let path = fixtures::folder("tflite").join("cnn_dynamic.tflite");
+    let Outcome { read, mistakes, .. } = outcome(&path);
+    let ReadModel {
+        network, tensors, ..
+    } = read.unwrap();
+    assert!(mistakes.notes[0].contains("rounded to 8-bit integers in front of 2 layers"));
+    let rows = |what: &str| fixtures::rows(&path.with_extension(what));
+    for (x, mut expected) in rows("inputs.npy").iter().zip(rows("outputs.npy")) {
+        let mut found = network.scores(&tensors, x);
+        network.output.activation.apply(&mut found);
+        for (f, e) in found.iter().zip(&mut expected) {
+            assert!((f - *e).abs() < 1e-6, "{found:?}");
+        }
+    }
+}
+
 /// Models of 8-bit integers give exactly the integers of TensorFlow Lite's interpreter.
 #[test]
 fn models_of_integers_give_the_interpreters_integers() {
