@@ -17,7 +17,7 @@ BRANCH = re.compile(
     r"(b|b\.?(eq|ne|cs|cc|hs|lo|mi|pl|vs|vc|hi|ls|ge|lt|gt|le)|cbn?z|tbn?z)(\.n|\.w)?$"
 )
 # The kinds of instructions that multiply, and those that add to what their result holds.
-PRODUCTS = ("fma", "dot", "product")
+PRODUCTS = ("fma", "dot", "product", "matrix")
 SUMS = (*PRODUCTS, "pairs")
 
 
@@ -95,6 +95,8 @@ def aarch64(i):
             i.kind, i.reads = "fma", all_of
         elif name == "sdot":
             i.kind, i.reads = "dot", all_of
+        elif name == "smmla":
+            i.kind, i.reads = "matrix", all_of
         elif name in ("smull", "smull2"):
             i.kind = "product"
         elif name in ("smlal", "smlal2"):

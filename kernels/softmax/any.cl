@@ -29,7 +29,7 @@ float quotient(float x, float y)
     const float better = fma(fma(-q, y, x), 1.0f / y, q);
     return isfinite(better) ? better : q;
 }
-// `min` and `max` may lose NaN.
+// `min` and `max` may lose NaN, or take it for the smaller or larger number.
 float limited(float x)
 {
     return x < -128.0f ? -128.0f : x > 127.0f ? 127.0f : x;
@@ -46,8 +46,8 @@ kernel void softmax_any(uint l, uint w, uint h, uint16 geometry,
     float least = 0.0f, most = 0.0f;
     for (uint c = 0; c < OUTPUTS; ++c) {
         const float x = b[PLACE_B(l, w, from + c, col)];
-        least = min(least, x);
-        most = max(most, x);
+        least = x < least ? x : least;
+        most = x > most ? x : most;
     }
     const float scale = least == most ? 1.0f : quotient(255.0f, most - least);
     const float step = quotient(1.0f, scale), first = least * scale, last = most * scale;

@@ -322,7 +322,7 @@ pub(crate) fn single() -> Vec<(&'static str, EdgeGraph)> {
     functions(&mut cases);
     combinations(&mut cases);
     slices(&mut cases);
-    of_channels(&mut cases);
+    softmaxes(&mut cases);
     moves(&mut cases);
     residuals(&mut cases);
     residuals_of_parts(&mut cases);
@@ -330,6 +330,7 @@ pub(crate) fn single() -> Vec<(&'static str, EdgeGraph)> {
     products(&mut cases);
     products_of_parts(&mut cases);
     rounded_sums(&mut cases);
+    byte_steps(&mut cases);
     let EdgeCases(graphs) = cases;
     graphs
 }
@@ -614,8 +615,8 @@ fn slices(cases: &mut EdgeCases) {
     }
 }
 
-/// Adds graphs with unequally padded values, and graphs with functions of channels.
-fn of_channels(cases: &mut EdgeCases) {
+/// Adds graphs with unequally padded values, and graphs with both kinds of softmax.
+fn softmaxes(cases: &mut EdgeCases) {
     let value = Float::new(0.25);
     for (name, before, behind) in [
         ("border", [0, 1, 2], [0, 0, 3]),
@@ -628,19 +629,27 @@ fn of_channels(cases: &mut EdgeCases) {
         });
     }
     let integers = OfChannels::IntegerSoftmax(Float::new(1.5));
-    for of in [
-        OfChannels::Softmax,
-        OfChannels::LogSoftmax,
-        integers,
-        OfChannels::ByteSteps,
-    ] {
+    for of in [OfChannels::Softmax, OfChannels::LogSoftmax, integers] {
         for (name, input) in [
-            ("function of channels", shape(5, 2, 3)),
-            ("function of a vector", shape(18, 1, 1)),
+            ("softmax", shape(5, 2, 3)),
+            ("softmax of a vector", shape(18, 1, 1)),
         ] {
             cases.add(name, input, |g| g.push(Op::OfChannels(of), &[0], &[]));
         }
     }
+}
+
+/// Adds graphs that round the channels of pixels, and all values of a record.
+fn byte_steps(cases: &mut EdgeCases) {
+    let of = Op::OfChannels(OfChannels::ByteSteps);
+    for input in [shape(5, 2, 3), shape(37, 1, 1)] {
+        cases.add("byte steps", input, |g| g.push(of, &[0], &[]));
+    }
+    cases.add("byte steps of an image", shape(6, 3, 4), |g| {
+        let vector = g.push(Op::Reshape(shape(72, 1, 1)), &[0], &[])?;
+        let rounded = g.push(of, &[vector], &[])?;
+        g.push(Op::Reshape(shape(6, 3, 4)), &[rounded], &[])
+    });
 }
 
 fn moves(cases: &mut EdgeCases) {
