@@ -29,7 +29,7 @@ float quotient(float x, float y)
     const float better = fma(fma(-q, y, x), 1.0f / y, q);
     return isfinite(better) ? better : q;
 }
-// `min` and `max` may lose NaN, or take it for the smaller or larger number.
+// Keeps NaN, which `min` and `max` may lose.
 float limited(float x)
 {
     return x < -128.0f ? -128.0f : x > 127.0f ? 127.0f : x;
@@ -49,7 +49,9 @@ kernel void softmax_any(uint l, uint w, uint h, uint16 geometry,
         least = x < least ? x : least;
         most = x > most ? x : most;
     }
-    const float scale = least == most ? 1.0f : quotient(255.0f, most - least);
+    const float all = quotient(255.0f, most - least);
+    // All values are 0, or so small that they become 0.
+    const float scale = isinf(all) ? 1.0f : all;
     const float step = quotient(1.0f, scale), first = least * scale, last = most * scale;
     const bool by_least = (-128.0f + first) + (127.0f + last) > 0.0f;
     const float zero = rint(limited(by_least ? -128.0f - first : 127.0f - last));

@@ -18,7 +18,6 @@ use crate::ir::network::{
 };
 use crate::ops::bound::score_bound;
 use crate::ops::random::Random;
-use crate::ops::ties::Ties;
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
 
@@ -293,7 +292,8 @@ fn replace(
         return Ok(tensors);
     }
     let scores = golden::scores_of(network, &tensors, &golden.inputs);
-    if let Some(i) = first_difference(&golden.scores, &scores) {
+    let slack = network.slack(&tensors, &golden.inputs);
+    if let Some(i) = first_difference(&golden.scores, &scores, slack) {
         let (record, output) = (i / network.outputs(), i % network.outputs());
         return Err(format!(
             "golden vector {}, output {output}: {} as given, {} with batch norm, scaling and \
@@ -307,9 +307,10 @@ fn replace(
     Ok(tensors)
 }
 
-/// Returns the index of the first score that differs by more than rounding can explain.
-fn first_difference(given: &[f32], found: &[f32]) -> Option<usize> {
-    let close = |a: f32, b: f32| f64::from((a - b).abs()) <= score_bound(a.into());
+/// Returns the index of the first score that differs by more than rounding can explain. `slack` is
+/// that of the network ([`Network::slack`]).
+fn first_difference(given: &[f32], found: &[f32], slack: f64) -> Option<usize> {
+    let close = |a: f32, b: f32| f64::from((a - b).abs()) <= slack * score_bound(a.into());
     given.iter().zip(found).position(|(&a, &b)| !close(a, b))
 }
 
@@ -333,7 +334,8 @@ fn fold_scaling(
     };
     let rounded = draft.rounded();
     let scores = golden::scores_of(&with, &rounded, &golden.inputs);
-    if first_difference(&golden.scores, &scores).is_none() {
+    let slack = with.slack(&rounded, &golden.inputs);
+    if first_difference(&golden.scores, &scores, slack).is_none() {
         (*network, *tensors, golden.scores) = (with, rounded, scores);
     }
 }
@@ -341,10 +343,6 @@ fn fold_scaling(
 /// The largest tolerance of a score, as a multiple of the error bound. If the estimated rounding
 /// errors are larger, the tolerance is 1 instead. A note then warns that checks may fail.
 const MOST_TOLERANCE: f64 = 100.0;
-
-/// [`MOST_TOLERANCE`] for networks that round computed floats to whole numbers. Where engines round
-/// a number to two different ones, scores differ by more than by rounding to f32.
-const MOST_WITH_TIES: f64 = 1000.0;
 
 /// Returns the allowed error of scores as a multiple of the error bound. It is 1, or more if
 /// rounding to f32 causes larger errors. A note to the user then says so.
@@ -357,11 +355,17 @@ fn tolerance(
 ) -> f32 {
     let noise = network.noise(tensors, &golden.inputs, &golden.scores);
     let share = 1e-4 * noise;
-    let most = match Ties::of(network).any() {
-        true => MOST_WITH_TIES,
-        false => MOST_TOLERANCE,
-    };
-    if noise > most {
+    let slack = network.slack(tensors, &golden.inputs);
+    if slack > 1.0 {
+        let share = 1e-4 * slack;
+        let note = format!(
+            "values near the middle of two integers may be rounded to either: checks allow \
+             {share:.1e} of a score"
+        );
+        mistakes.note(place, note);
+        return slack.max(noise.min(MOST_TOLERANCE)) as f32;
+    }
+    if noise > MOST_TOLERANCE {
         let note = format!(
             "rounding to f32 may change scores by {share:.0e} of their size: checks, which allow \
              1e-4, may fail"

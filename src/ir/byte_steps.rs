@@ -9,6 +9,7 @@ pub(crate) struct ByteSteps {
     scale: f32,
     /// The distance of two neighbouring integers: 1 / scale.
     step: f32,
+    /// The integer that stands for 0.
     zero: f32,
 }
 
@@ -19,10 +20,9 @@ impl ByteSteps {
     /// Returns the steps of floats from `least` to `most`. 0 is always in their range.
     pub(crate) fn between(least: f32, most: f32) -> ByteSteps {
         let (least, most) = (least.min(0.0), most.max(0.0));
-        let scale = match least == most {
-            true => 1.0,
-            false => (HIGH - LOW) / (most - least),
-        };
+        let scale = (HIGH - LOW) / (most - least);
+        // All floats are 0, or so small that they become 0.
+        let scale = if scale.is_infinite() { 1.0 } else { scale };
         let (first, last) = (least * scale, most * scale);
         // The zero point follows from the end of the range that has less error.
         let zero = match (LOW + first) + (HIGH + last) > 0.0 {
@@ -40,13 +40,6 @@ impl ByteSteps {
     #[inline(always)]
     pub(crate) fn rounded(&self, x: f32) -> f32 {
         (limited(nearest(x * self.scale) + self.zero) - self.zero) * self.step
-    }
-
-    /// Returns the distance of `x` from a tie, where it might be rounded to either of two integers,
-    /// as a share of the range of all integers.
-    pub(crate) fn distance_from_tie(&self, x: f64) -> f64 {
-        let steps = x * f64::from(self.scale);
-        (steps - steps.floor() - 0.5).abs() / f64::from(HIGH - LOW)
     }
 }
 
@@ -108,7 +101,6 @@ mod tests {
                 .rounded(1.0)
                 .is_nan()
         );
-        let steps = ByteSteps::between(0.0, 255.0);
-        assert!((steps.distance_from_tie(7.25) - 0.25 / 255.0).abs() < 1e-12);
+        assert_eq!(ByteSteps::between(-1e-40, 1e-38).rounded(1e-38), 0.0);
     }
 }

@@ -331,8 +331,8 @@ pub(crate) enum OfChannels {
 }
 
 impl OfChannels {
-    /// True if each operation is rounded to f32 in a fixed order.
-    pub(crate) fn rounds(self) -> bool {
+    /// True if each operation is rounded to f32, in a fixed order.
+    pub(crate) fn in_f32(self) -> bool {
         matches!(self, OfChannels::IntegerSoftmax(_) | OfChannels::ByteSteps)
     }
 }

@@ -1,4 +1,4 @@
-//! Element-wise operations: scale, PReLU, operations on two values. Also the softmax over channels.
+//! Element-wise operations: scale, PReLU, operations on two values. Also functions of all channels.
 
 use super::shaped;
 use crate::ir::byte_steps::ByteSteps;
@@ -127,7 +127,7 @@ fn integer_softmax(values: &[f64], factor: f32) -> Vec<f64> {
 }
 
 /// Returns the channels of a pixel by a function that rounds each operation
-/// ([`OfChannels::rounds`]).
+/// ([`OfChannels::in_f32`]).
 pub(crate) fn rounded_channels(values: &[f64], of: OfChannels) -> Vec<f64> {
     if let OfChannels::IntegerSoftmax(factor) = of {
         return integer_softmax(values, factor.get());
@@ -143,7 +143,7 @@ pub(crate) fn rounded_channels(values: &[f64], of: OfChannels) -> Vec<f64> {
 /// A function of all channels of each pixel.
 pub(super) fn of_channels(values: &[f64], shape: Shape, of: OfChannels) -> Vec<f64> {
     let pixels = shape.h * shape.w;
-    if of.rounds() {
+    if of.in_f32() {
         let of_pixel = |p: usize| {
             let channels: Vec<f64> = values.iter().skip(p).step_by(pixels).copied().collect();
             rounded_channels(&channels, of)

@@ -20,6 +20,7 @@ mod product;
 pub(crate) mod products;
 pub(crate) mod random;
 mod resample;
+mod slack;
 #[cfg(test)]
 mod tests;
 pub(crate) mod ties;

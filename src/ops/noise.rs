@@ -8,7 +8,6 @@
 use super::bound::excess;
 use super::evaluate::Computed;
 use super::random::Random;
-use super::ties::Ties;
 use crate::ir::graph::Shape;
 use crate::ir::network::Network;
 use crate::ir::op::Op;
@@ -31,11 +30,10 @@ impl Network {
         let inputs = raw.chunks_exact(self.width.max(1)).take(records);
         let wide = |raw: &[f32]| raw.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
         let inputs = inputs.map(|raw| self.graph_input(&wide(raw))).collect();
-        let (mut random, ties) = (Random::new(1993), Ties::of(self));
+        let mut random = Random::new(1993);
         let values = self.graph.evaluate_all(tensors, inputs, |computed| {
             if let Some(node) = computed.node {
-                let margin = ties.margin(computed.value, computed.numbers);
-                self.disturb(node, computed, margin, &mut random);
+                self.disturb(node, computed, &mut random);
             }
         });
         let outputs = self.outputs().max(1);
@@ -56,14 +54,8 @@ impl Network {
 
     /// Changes the numbers that a node has computed at random. A number changes by a few of its own
     /// f32 roundings, and by the roundings of its sum. Numbers that f32 represents exactly stay,
-    /// for example whole numbers before a `Floor`. With a `margin`, numbers change by up to that.
-    fn disturb(
-        &self,
-        node: usize,
-        computed: Computed<'_>,
-        margin: Option<f64>,
-        random: &mut Random,
-    ) {
+    /// for example whole numbers before a `Floor`.
+    fn disturb(&self, node: usize, computed: Computed<'_>, random: &mut Random) {
         let (op, shape) = (
             self.graph.nodes[node].op,
             self.graph.values[computed.value].shape,
@@ -86,7 +78,7 @@ impl Network {
             let of_sum = sums
                 .as_ref()
                 .map_or(0.0, |(terms, squares)| (terms * squares[i]).sqrt());
-            let most = margin.unwrap_or(UNIT * (4.0 * x.abs() + of_sum));
+            let most = UNIT * (4.0 * x.abs() + of_sum);
             let exact = f64::from(*x as f32) == *x;
             if most.is_finite() && !exact {
                 *x += most * f64::from(random.float());

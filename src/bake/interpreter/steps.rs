@@ -1385,7 +1385,7 @@ impl<'p> Machine<'p> {
             Function::OfChannels(of) => of,
             _ => return Err("it computes no function of channels".into()),
         };
-        if of.rounds() {
+        if of.in_f32() {
             let of_record = |x: &Vec<f64>| -> Vec<Vec<f64>> {
                 let pixels = (0..image.pixels()).map(|p| &x[image.read(p)..][..image.outputs]);
                 pixels.map(|x| rounded_channels(x, of)).collect()
