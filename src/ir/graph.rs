@@ -171,6 +171,11 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
+    /// Returns true if a node rounds values to steps that follow from them.
+    pub(crate) fn rounds_to_steps(&self) -> bool {
+        self.nodes.iter().any(|node| node.op.rounds_to_steps())
+    }
+
     /// A graph with one input and no nodes. Its input is also its output.
     pub(crate) fn new(input: Shape) -> Graph {
         let value = Value {

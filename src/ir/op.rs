@@ -66,6 +66,11 @@ pub(crate) enum Op {
 }
 
 impl Op {
+    /// Returns true for the operation that rounds values to steps that follow from them.
+    pub(crate) fn rounds_to_steps(self) -> bool {
+        self == Op::OfChannels(OfChannels::ByteSteps)
+    }
+
     /// Returns true for operations whose results are always whole numbers.
     pub(crate) fn rounds(self) -> bool {
         match self {
@@ -328,13 +333,6 @@ pub(crate) enum OfChannels {
     /// ([`ByteSteps`](crate::ir::byte_steps::ByteSteps)). Results are the real numbers that these
     /// integers stand for.
     ByteSteps,
-}
-
-impl OfChannels {
-    /// True if each operation is rounded to f32, in a fixed order.
-    pub(crate) fn in_f32(self) -> bool {
-        matches!(self, OfChannels::IntegerSoftmax(_) | OfChannels::ByteSteps)
-    }
 }
 
 /// An element-wise function, mostly the activation function of a layer.

@@ -126,12 +126,8 @@ fn integer_softmax(values: &[f64], factor: f32) -> Vec<f64> {
     all.iter().map(|e| limited(rounded(e)).into()).collect()
 }
 
-/// Returns the channels of a pixel by a function that rounds each operation
-/// ([`OfChannels::in_f32`]).
-pub(crate) fn rounded_channels(values: &[f64], of: OfChannels) -> Vec<f64> {
-    if let OfChannels::IntegerSoftmax(factor) = of {
-        return integer_softmax(values, factor.get());
-    }
+/// Returns `values` rounded to 8-bit integers, as the real numbers that these stand for.
+fn byte_steps(values: &[f64]) -> Vec<f64> {
     let floats: Vec<f32> = values.iter().map(|&x| x as f32).collect();
     let steps = ByteSteps::between(
         floats.iter().copied().fold(0.0, f32::min),
@@ -140,29 +136,31 @@ pub(crate) fn rounded_channels(values: &[f64], of: OfChannels) -> Vec<f64> {
     floats.iter().map(|&x| steps.rounded(x).into()).collect()
 }
 
-/// A function of all channels of each pixel.
+/// Returns a function of all channels of one pixel.
+pub(crate) fn of_pixel(channels: &[f64], of: OfChannels) -> Vec<f64> {
+    let most = channels.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum = || -> f64 { channels.iter().map(|x| libm::exp(x - most)).sum() };
+    match of {
+        OfChannels::Softmax => {
+            let sum = sum();
+            channels.iter().map(|x| libm::exp(x - most) / sum).collect()
+        }
+        OfChannels::LogSoftmax => {
+            let log = libm::log(sum());
+            channels.iter().map(|x| x - most - log).collect()
+        }
+        OfChannels::IntegerSoftmax(factor) => integer_softmax(channels, factor.get()),
+        OfChannels::ByteSteps => byte_steps(channels),
+    }
+}
+
+/// Returns a function of all channels of each pixel.
 pub(super) fn of_channels(values: &[f64], shape: Shape, of: OfChannels) -> Vec<f64> {
     let pixels = shape.h * shape.w;
-    if of.in_f32() {
-        let of_pixel = |p: usize| {
-            let channels: Vec<f64> = values.iter().skip(p).step_by(pixels).copied().collect();
-            rounded_channels(&channels, of)
-        };
-        let all: Vec<Vec<f64>> = (0..pixels).map(of_pixel).collect();
-        return shaped(shape, |c, y, x| all[y * shape.w + x][c]);
-    }
-    let sums: Vec<(f64, f64)> = (0..pixels)
-        .map(|p| {
-            let channels = || values.iter().skip(p).step_by(pixels);
-            let max = channels().copied().fold(f64::NEG_INFINITY, f64::max);
-            (max, channels().map(|v| libm::exp(v - max)).sum())
-        })
-        .collect();
-    shaped(shape, |c, y, x| {
-        let ((max, sum), v) = (sums[y * shape.w + x], values[shape.index(c, y, x)]);
-        match of {
-            OfChannels::LogSoftmax => v - max - libm::log(sum),
-            _ => libm::exp(v - max) / sum,
-        }
-    })
+    let at = |p: usize| {
+        let channels: Vec<f64> = values.iter().skip(p).step_by(pixels).copied().collect();
+        of_pixel(&channels, of)
+    };
+    let all: Vec<Vec<f64>> = (0..pixels).map(at).collect();
+    shaped(shape, |c, y, x| all[y * shape.w + x][c])
 }

@@ -5,7 +5,7 @@
 
 use super::bound::excess;
 use crate::ir::network::Network;
-use crate::ir::op::{Activation, OfChannels, Op};
+use crate::ir::op::{Activation, Op};
 
 /// The most records that the estimate computes.
 const RECORDS: usize = 8;
@@ -19,14 +19,15 @@ impl Network {
     /// rounded to steps. For others it follows from the change of the scores if nothing is rounded,
     /// because a few values that are rounded otherwise change them less. `raw` has raw inputs.
     pub(crate) fn slack(&self, tensors: &[Vec<f32>], raw: &[f32]) -> f64 {
-        let steps = Op::OfChannels(OfChannels::ByteSteps);
-        let mut unrounded = self.clone();
-        let nodes = unrounded.graph.nodes.to_mut();
-        let mut found = nodes.iter_mut().filter(|node| node.op == steps).peekable();
-        if found.peek().is_none() {
+        if !self.graph.rounds_to_steps() {
             return 1.0;
         }
-        found.for_each(|node| node.op = Op::Activation(Activation::None));
+        let mut unrounded = self.clone();
+        for node in unrounded.graph.nodes.to_mut() {
+            if node.op.rounds_to_steps() {
+                node.op = Op::Activation(Activation::None);
+            }
+        }
         let records = raw.chunks_exact(self.width.max(1)).take(RECORDS);
         let raw = records.collect::<Vec<_>>().concat();
         let with = self.scores_of_all(tensors, &raw);

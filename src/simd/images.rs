@@ -636,31 +636,36 @@ pub(super) unsafe fn of_channels(
             )
         };
         to_pixel.fill(0.0);
-        if of == OfChannels::ByteSteps {
-            byte_steps(from, to_pixel);
-            continue;
-        }
-        let most = from.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        if let OfChannels::IntegerSoftmax(factor) = of {
-            integer_softmax(from, most, factor.get(), to_pixel);
-            continue;
-        }
-        // The sum is an f64. An f32 sum over thousands of classes would be wrong by 1e-4 or more.
-        let mut sum = 0.0;
-        for (to, v) in to_pixel.iter_mut().zip(from) {
-            *to = libm::expf(v - most);
-            sum += f64::from(*to);
-        }
-        let (factor, log) = ((1.0 / sum) as f32, libm::log(sum) as f32);
-        for (to, v) in to_pixel.iter_mut().zip(from) {
-            let value = match of {
-                OfChannels::LogSoftmax => v - most - log,
-                _ => *to * factor,
-            };
-            // If v is infinite because of an overflow, adding 0 · v makes the result NaN.
-            *to = value + 0.0 * v;
+        match of {
+            OfChannels::Softmax | OfChannels::LogSoftmax => softmax(from, of, to_pixel),
+            OfChannels::IntegerSoftmax(factor) => integer_softmax(from, factor.get(), to_pixel),
+            OfChannels::ByteSteps => byte_steps(from, to_pixel),
         }
     }
+}
+
+/// Computes the softmax of values, or its logarithm.
+fn softmax(values: &[f32], of: OfChannels, to: &mut [f32]) {
+    let most = largest(values);
+    // The sum is an f64. An f32 sum over thousands of classes would be wrong by 1e-4 or more.
+    let mut sum = 0.0;
+    for (to, v) in to.iter_mut().zip(values) {
+        *to = libm::expf(v - most);
+        sum += f64::from(*to);
+    }
+    let (factor, log) = ((1.0 / sum) as f32, libm::log(sum) as f32);
+    for (to, v) in to.iter_mut().zip(values) {
+        let value = match of == OfChannels::LogSoftmax {
+            true => v - most - log,
+            false => *to * factor,
+        };
+        // If v is infinite because of an overflow, adding 0 · v makes the result NaN.
+        *to = value + 0.0 * v;
+    }
+}
+
+fn largest(values: &[f32]) -> f32 {
+    values.iter().copied().fold(f32::NEG_INFINITY, f32::max)
 }
 
 /// Rounds values to 8-bit integers, and stores the real numbers that these stand for.
@@ -692,10 +697,10 @@ fn byte_steps(values: &[f32], to: &mut [f32]) {
     }
 }
 
-/// Computes the softmax of values times a factor, as whole numbers of 1/256. `most` is the largest
-/// value. Every operation is rounded as LiteRT rounds it ([`OfChannels::IntegerSoftmax`]).
-fn integer_softmax(values: &[f32], most: f32, factor: f32, to: &mut [f32]) {
-    let mut sum = 0.0;
+/// Computes the softmax of values times a factor, as whole numbers of 1/256. Every operation is
+/// rounded as LiteRT rounds it ([`OfChannels::IntegerSoftmax`]).
+fn integer_softmax(values: &[f32], factor: f32, to: &mut [f32]) {
+    let (most, mut sum) = (largest(values), 0.0);
     for (to, v) in to.iter_mut().zip(values) {
         *to = libm::exp(f64::from(factor * (v - most))) as f32;
         sum += *to;

@@ -22,7 +22,6 @@ mod steps;
 mod tests;
 
 use crate::ir::network::Network;
-use crate::ir::op::{OfChannels, Op};
 use crate::ir::plan::{Arg, BufferRole, Plan, Step};
 use crate::ir::values::Values;
 use crate::ir::view::Moved;
@@ -141,16 +140,19 @@ fn wide(numbers: &[f32]) -> Vec<f64> {
     numbers.iter().map(|&x| x.into()).collect()
 }
 
+/// Returns the largest allowed error of a number, relative to max(1, |expected number|).
+fn tolerance(network: &Network) -> f64 {
+    match network.graph.rounds_to_steps() {
+        // Another order of the same factors may round a value to the next integer.
+        true => f64::from(network.tolerance) * score_bound(1.0),
+        false => TOLERANCE,
+    }
+}
+
 /// Returns true if `found` is close enough to `expected`. If `expected` is not finite, f32 cannot
 /// hold it either, and any number passes.
-fn near(network: &Network, found: f64, expected: f64) -> bool {
-    let steps = Op::OfChannels(OfChannels::ByteSteps);
-    let tolerance = match network.graph.nodes.iter().any(|node| node.op == steps) {
-        // Another order of the same factors may round a value to the next integer.
-        true => f64::from(network.tolerance) * score_bound(expected),
-        false => TOLERANCE * expected.abs().max(1.0),
-    };
-    !expected.is_finite() || (found - expected).abs() <= tolerance
+fn near(found: f64, expected: f64, tolerance: f64) -> bool {
+    !expected.is_finite() || (found - expected).abs() <= tolerance * expected.abs().max(1.0)
 }
 
 /// A difference between the results of a plan and of its network.
@@ -174,7 +176,7 @@ fn compare(
         step: None,
         text,
     };
-    let plan = subject.plan;
+    let (plan, tolerance) = (subject.plan, tolerance(subject.network));
     let mut machine = begin(subject, run, given).map_err(|text| wrong(0, text))?;
     let (steps, _) = plan.variant(run.records);
     for i in steps {
@@ -204,7 +206,7 @@ fn compare(
         let mut scores = Vec::with_capacity(expected.len());
         for (output, (row, &expected)) in map.rows().zip(expected).enumerate() {
             scores.push(column[row]);
-            if !near(subject.network, column[row], expected) {
+            if !near(column[row], expected, tolerance) {
                 let found = column[row];
                 return Err(wrong(
                     n,
@@ -315,7 +317,7 @@ fn first_wrong(
         plan,
         ..
     } = *subject;
-    let graph = &network.graph;
+    let (graph, tolerance) = (&network.graph, tolerance(network));
     let mut expected = vec![Vec::new(); graph.values.len()];
     graph.evaluate(
         tensors,
@@ -361,8 +363,7 @@ fn first_wrong(
         for (value, expected) in expected.iter().enumerate() {
             let rows = rows(value).into_iter().flat_map(|map| map.rows());
             let names = (&*graph.values[value].name, &*plan.buffers[buffer].name);
-            let Some(wrong) = wrong_number(subject.network, &column, rows.zip(expected), names)
-            else {
+            let Some(wrong) = wrong_number(tolerance, &column, rows.zip(expected), names) else {
                 continue;
             };
             return Some(match lost {
@@ -375,9 +376,10 @@ fn first_wrong(
 }
 
 /// Returns a text about the first wrong number of a value, or `None`. `column` is a column of the
-/// buffer. `expected` gives rows of the column with their expected numbers.
+/// buffer. `expected` gives rows of the column with their expected numbers, and `tolerance` is that
+/// of [`near`].
 fn wrong_number<'a>(
-    network: &Network,
+    tolerance: f64,
     column: &[f64],
     expected: impl Iterator<Item = (usize, &'a f64)>,
     (value, buffer): (&str, &str),
@@ -390,7 +392,7 @@ fn wrong_number<'a>(
                  {expected}"
             )
         };
-        (!near(network, found, expected)).then(say)
+        (!near(found, expected, tolerance)).then(say)
     })
 }
 

@@ -6,13 +6,13 @@ use crate::ir::graph::Shape;
 use crate::ir::half;
 use crate::ir::layout::Layout;
 use crate::ir::network::{Precision, argmax};
-use crate::ir::op::{Activation, Arithmetic, OfChannels};
+use crate::ir::op::{Activation, Arithmetic};
 use crate::ir::options::Function;
 use crate::ir::plan::{Arg, BufferRole, EngineKind, Plan, places};
 use crate::ir::scale::BESIDE;
 use crate::ir::taps::Taps;
 use crate::ir::values::Values;
-use crate::ops::elements::{linear, rounded_channels};
+use crate::ops::elements::{linear, of_pixel};
 use crate::ops::products::{Panels, with_one};
 use crate::registry::{Covered, LeadingArgument, Library, Operation};
 
@@ -1385,32 +1385,12 @@ impl<'p> Machine<'p> {
             Function::OfChannels(of) => of,
             _ => return Err("it computes no function of channels".into()),
         };
-        if of.in_f32() {
-            let of_record = |x: &Vec<f64>| -> Vec<Vec<f64>> {
-                let pixels = (0..image.pixels()).map(|p| &x[image.read(p)..][..image.outputs]);
-                pixels.map(|x| rounded_channels(x, of)).collect()
-            };
-            let all: Vec<Vec<Vec<f64>>> = columns.iter().map(of_record).collect();
-            return self.write_image(call, &image, |n, pixel, c| all[n][pixel][c]);
-        }
-        let of_pixel = |x: &Vec<f64>, pixel: usize| {
-            let x = &x[image.read(pixel)..][..image.outputs];
-            let most = x.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            (most, x.iter().map(|x| libm::exp(x - most)).sum())
+        let of_record = |x: &Vec<f64>| -> Vec<Vec<f64>> {
+            let pixels = (0..image.pixels()).map(|p| &x[image.read(p)..][..image.outputs]);
+            pixels.map(|channels| of_pixel(channels, of)).collect()
         };
-        let of_record = |x: &Vec<f64>| {
-            (0..image.pixels())
-                .map(|pixel| of_pixel(x, pixel))
-                .collect()
-        };
-        let known: Vec<Vec<(f64, f64)>> = columns.iter().map(of_record).collect();
-        self.write_image(call, &image, |n, pixel, c| {
-            let ((most, sum), x) = (known[n][pixel], columns[n][image.read(pixel) + c]);
-            match of {
-                OfChannels::LogSoftmax => x - most - libm::log(sum),
-                _ => libm::exp(x - most) / sum,
-            }
-        })
+        let all: Vec<Vec<Vec<f64>>> = columns.iter().map(of_record).collect();
+        self.write_image(call, &image, |n, pixel, c| all[n][pixel][c])
     }
 
     fn gather(&mut self, call: &Call<'_>) -> Result<(), String> {

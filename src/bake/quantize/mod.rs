@@ -27,7 +27,7 @@ use super::rounding::{self, ClassChanges, Columns};
 use super::{Mistakes, Names, Settings};
 use crate::ir::graph::{Node, Role, Tensors};
 use crate::ir::network::{Kind, Network, Precision};
-use crate::ir::op::{Arithmetic, Border, OfChannels, Op, Pool};
+use crate::ir::op::{Arithmetic, Border, Op, Pool};
 use crate::ir::scale;
 use crate::ops::evaluate::Computed;
 use crate::ops::random::Random;
@@ -231,7 +231,7 @@ impl Calibration<'_> {
     /// Quantizes the layers of the network.
     fn quantized(&self, request: &Request) -> Result<Made, String> {
         let graph = &self.of.draft.graph;
-        let rounds = |op: Op| op.rounds() || op == Op::OfChannels(OfChannels::ByteSteps);
+        let rounds = |op: Op| op.rounds() || op.rounds_to_steps();
         if let Some(node) = graph.nodes.iter().find(|n| rounds(n.op)) {
             let (quantize, arithmetic) = (request.names.quantize(), request.names.arithmetic());
             return Err(format!(

@@ -655,22 +655,10 @@ fn notes(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) 
     let file = place.file;
     let quantised = |t: &&TfliteTensor<'_>| t.quantised.is_some() && !t.float();
     let whole = |t: &TfliteTensor<'_>| !t.known() && t.steps().is_some();
-    let rounds = |o: &&Operator<'_>| {
-        let tensors: Vec<_> = o.inputs.iter().map(|&i| graph.tensor(i)).collect();
-        dynamic::values(&o.name(), &tensors).is_some()
-    };
-    let dynamic = graph.operators.iter().filter(rounds).count();
     if graph.tensors.iter().any(whole) {
         notes_of_integers(graph, place, mistakes);
-    } else if dynamic > 0 {
-        mistakes.note(
-            file,
-            format_args!(
-                "values are rounded to 8-bit integers in front of {dynamic} layers, from each \
-                 record's smallest to its largest value, as LiteRT does; {}=float leaves that out",
-                place.arithmetic_by
-            ),
-        );
+    } else if notes_of_dynamic_range(graph, place, mistakes) {
+        // The note has named all that is rounded, and what is not.
     } else if graph.tensors.iter().any(|t| quantised(&t)) {
         let mut values = graph
             .tensors
@@ -690,6 +678,46 @@ fn notes(graph: &Subgraph<'_>, place: &ModelPlace<'_>, mistakes: &mut Mistakes) 
         );
     }
     notes_of_inputs(graph, file, mistakes);
+}
+
+/// Adds a note about layers of dynamic range. Returns false if there are none.
+fn notes_of_dynamic_range(
+    graph: &Subgraph<'_>,
+    place: &ModelPlace<'_>,
+    mistakes: &mut Mistakes,
+) -> bool {
+    let tensors = |o: &Operator<'_>| -> Vec<_> {
+        let inputs = o.inputs.iter();
+        inputs.map(|&i| graph.tensor(i)).collect()
+    };
+    let rounds = |o: &Operator<'_>| dynamic::values(&o.name(), &tensors(o)).is_some();
+    let (layers, others): (Vec<_>, Vec<_>) = graph.operators.iter().partition(|o| rounds(o));
+    if layers.is_empty() {
+        return false;
+    }
+    let integers = |t: &TfliteTensor<'_>| t.known() && t.quantised.is_some() && !t.float();
+    let mut others = others.into_iter().filter(|o| {
+        let mut inputs = tensors(o).into_iter().flatten();
+        o.name() != "DEQUANTIZE" && inputs.any(integers)
+    });
+    let real = others.next().map(|o| {
+        format!(
+            "; the weights of {} are the real numbers that their integers stand for, and nothing \
+             is rounded there",
+            o.name()
+        )
+    });
+    mistakes.note(
+        place.file,
+        format_args!(
+            "values are rounded to 8-bit integers in front of {} layers, from each record's \
+             smallest to its largest value, as LiteRT does; {}=float leaves that out{}",
+            layers.len(),
+            place.arithmetic_by,
+            real.unwrap_or_default()
+        ),
+    );
+    true
 }
 
 /// Adds a note about a model with values of 8-bit integers.
