@@ -7,6 +7,7 @@ use crate::ir::graph::Shape;
 use crate::ir::layout::Layout;
 use crate::ir::network::Kind;
 use crate::ir::op::{Activation, Axis, Math, Op, Window};
+use crate::ir::plan::BufferRole;
 use crate::ir::product::{Product, Strides};
 use crate::ir::view::{Geometry, Image, Moved, RowMap};
 use crate::registry::{Kernel, Operation, Problem, gcd, lcm};
@@ -98,6 +99,9 @@ impl<'l> Planner<'l> {
         self.pixels(matrix, node.output, lcm(aligned.0, multiple));
         self.demand(matrix, 1, aligned.1, layout.as_ref());
         if self.network.graph.outputs.first() == Some(&node.output) {
+            if layout.is_none() {
+                self.stands_as(matrix, BufferRole::Scores);
+            }
             self.last_values(matrix);
         }
         self.family(kernel, matrix);
@@ -584,13 +588,15 @@ impl<'l> Planner<'l> {
         let nodes = self.network.graph.nodes.len();
         let classes = self.network.output.kind == Kind::Classes;
         let plain = map.is_plain() && map.len() == self.matrices[matrix].rows;
-        if matrix == 0 || (classes && !plain) {
+        let elsewhere = self.otherwise(matrix, BufferRole::Scores);
+        if matrix == 0 || elsewhere || (classes && !plain) {
             let Some(kernel) = self.gather(nodes) else {
                 return;
             };
             let n = map.len();
             self.matrices.push(Matrix::new("output".into(), n, 1, None));
             let to = self.matrices.len() - 1;
+            self.stands_as(to, BufferRole::Scores);
             self.last_values(to);
             self.family(kernel, to);
             self.move_rows(

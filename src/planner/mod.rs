@@ -451,6 +451,15 @@ impl<'l> Planner<'l> {
             .get_or_insert_with(|| buffer.layout.clone());
     }
 
+    /// Returns true in a variant if `matrix` has another layout than the full plan's buffer with
+    /// this role.
+    fn otherwise(&self, matrix: usize, role: BufferRole) -> bool {
+        let full = self.known.full;
+        let buffer = full.and_then(|plan| plan.buffer(role).map(|i| &plan.buffers[i]));
+        let layout = self.matrices[matrix].layout.as_ref();
+        buffer.is_some_and(|b| layout.is_some_and(|l| *l != b.layout))
+    }
+
     /// Returns the batch size that kernels are compared for: one record in a variant for few
     /// records, else a full batch.
     fn records(&self) -> usize {
