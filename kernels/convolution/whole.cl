@@ -7,7 +7,7 @@
 // their sums in local memory. Source: own.
 // Layouts: a R_TM_4_R, with columns in the order ky, kx, c; b and r C. The first column of bias has
 // whole numbers as the bits of integers, the others are as in common/bias. The kernel counts values
-// from `value`, and these numbers contain what that changes.
+// from 128 more than `value`, and these numbers contain what that changes.
 // ACTIVATION: as in common/activation. ADD: c has the layout of r and is added before the
 // activation.
 // Dimension 0 runs over work-groups of TM outputs, dimension 1 over those of columns, record by
@@ -70,7 +70,7 @@ kernel void convolution_whole(uint l, uint w, uint h, float2 params, float value
     const uint turns = GROUP_CHANNELS / 4, all = WINDOW_HEIGHT * WINDOW_WIDTH * turns;
     global const uint4 *pa = a + ROWS * (panel * all);
     const float shift = SHIFT(value);
-    const uint border = (uint)-(int)value * 0x01010101u;
+    const uint border = (uint)-(int)value * 0x01010101u ^ MIDDLE;
     // This work-item packs number `mine` of the fours.
     const uint mine = id % KQ;
     global const float *record[LOADS];

@@ -126,6 +126,10 @@ pub(crate) struct Properties {
     /// NVIDIA's compute capability as (major, minor), if the device has
     /// cl_nv_device_attribute_query.
     pub(crate) compute_capability: Option<(u32, u32)>,
+    /// True if the device has an instruction for the sum of four products of signed bytes, which
+    /// `kernels/common/dot.cl` uses. Some drivers have the functions of
+    /// `cl_khr_integer_dot_product` on every device, so they are asked if these are fast.
+    pub(crate) multiplies_bytes: bool,
     /// False if the device is in use or switched off.
     pub(crate) available: bool,
     /// True if the driver can compile kernels.
@@ -284,6 +288,32 @@ impl Questions {
     fn flag(&self, what: cl_device_info) -> Result<bool, ClError> {
         Ok(self.uint(what)? != CL_FALSE)
     }
+
+    /// NVIDIA's compute capability. `offers` returns true for the names of the device's extensions.
+    fn capability(&self, offers: impl Fn(&str) -> bool) -> Option<(u32, u32)> {
+        let number = |what| self.uint(what).ok();
+        if !offers("cl_nv_device_attribute_query") {
+            return None;
+        }
+        let major = number(CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV)?;
+        Some((major, number(CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV)?))
+    }
+
+    /// True if the device has an instruction for the sum of four products of signed bytes.
+    fn multiplies_bytes(
+        &self,
+        capability: Option<(u32, u32)>,
+        offers: impl Fn(&str) -> bool,
+    ) -> bool {
+        // Six flags. The first one is for bytes with signs.
+        const FAST: cl_device_info =
+            CL_DEVICE_INTEGER_DOT_PRODUCT_ACCELERATION_PROPERTIES_4x8BIT_PACKED;
+        let fast = || self.fixed::<24>(FAST).is_ok_and(|f| f[..4] != [0; 4]);
+        capability.is_some_and(|c| c >= (6, 1))
+            || offers("cl_khr_integer_dot_product") && fast()
+            || offers("cl_arm_integer_dot_product_int8")
+            || offers("cl_arm_integer_dot_product_accumulate_int8")
+    }
 }
 
 /// Asks for the preferred and the native vector width of each type.
@@ -314,11 +344,7 @@ impl Device {
         let extensions = q.must(q.text(CL_DEVICE_EXTENSIONS));
         let images = q.must(q.flag(CL_DEVICE_IMAGE_SUPPORT));
         let offers = |extension: &str| extensions.split_whitespace().any(|e| e == extension);
-        let capability = |what| {
-            q.uint(what)
-                .ok()
-                .filter(|_| offers("cl_nv_device_attribute_query"))
-        };
+        let compute_capability = q.capability(offers);
         let properties = Properties {
             library,
             raw,
@@ -346,8 +372,8 @@ impl Device {
             images,
             image2d_max: if images { q.image_limits() } else { (0, 0) },
             fp16: offers("cl_khr_fp16"),
-            compute_capability: capability(CL_DEVICE_COMPUTE_CAPABILITY_MAJOR_NV)
-                .zip(capability(CL_DEVICE_COMPUTE_CAPABILITY_MINOR_NV)),
+            compute_capability,
+            multiplies_bytes: q.multiplies_bytes(compute_capability, offers),
             floats: q
                 .ulong(CL_DEVICE_SINGLE_FP_CONFIG)
                 .unwrap_or(CL_FP_INF_NAN | CL_FP_ROUND_TO_NEAREST),

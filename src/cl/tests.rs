@@ -942,3 +942,65 @@ fn codes_have_names_and_advice() {
          a smaller batch may fit"
     );
 }
+
+/// What a device offers, as its compiler defines it, and the functions that come with it.
+const OFFERS: [(&str, &str); 4] = [
+    ("", ""),
+    (
+        "-Dcl_khr_integer_dot_product",
+        "int dot_4x8packed_ss_int(uint a, uint b) { return of(as_char4(a), as_char4(b)); }",
+    ),
+    (
+        "-Dcl_arm_integer_dot_product_int8",
+        "__attribute__((overloadable)) int arm_dot(char4 a, char4 b) { return of(a, b); }",
+    ),
+    (
+        "-Dcl_arm_integer_dot_product_int8 -Dcl_arm_integer_dot_product_accumulate_int8",
+        "__attribute__((overloadable)) int arm_dot_acc(char4 a, char4 b, int c) \
+         { return c + of(a, b); }",
+    ),
+];
+
+/// DOT is called as its extensions say. Their functions are written here, as no device of the
+/// tests has them.
+#[test]
+fn products_of_bytes_are_the_same_by_each_extension() {
+    let queue = queue(false);
+    let (a, b) = (
+        host_buffer(&queue, "a", 4 * N),
+        host_buffer(&queue, "b", 4 * N),
+    );
+    let sums = host_buffer(&queue, "sums", 4 * N);
+    let word = |i: u32, by: u32| i.wrapping_mul(by) ^ 0x807F_FF80;
+    let words = |by| (0..N as u32).map(|i| word(i, by)).collect::<Vec<_>>();
+    let (values, weights) = (words(2_654_435_761), words(40_503_001));
+    a.upload(&values).unwrap();
+    b.upload(&weights).unwrap();
+    for (options, functions) in OFFERS {
+        let source = format!(
+            "int of(char4 a, char4 b) {{ const int4 p = convert_int4(a) * convert_int4(b); \
+             return p.x + p.y + p.z + p.w; }}\n{functions}\n{}\n\
+             __kernel void dots(__global const uint *a, __global const uint *b, \
+             __global int *sums, int c)\n\
+             {{ uint i = get_global_id(0); sums[i] = DOT(a[i], b[i], c); }}\n",
+            include_str!("../../kernels/common/dot.cl")
+        );
+        let options = format!("-cl-std=CL1.1 {options}");
+        let program = Program::from_source(queue.context(), "dots.cl", &source, &options).unwrap();
+        let arguments = [whole(&a), whole(&b), whole(&sums), Argument::U32(7)];
+        let kernel = program.kernel("dots").unwrap().bind(&arguments).unwrap();
+        queue.launch(&kernel, &[N], None, None).unwrap();
+        queue.finish().unwrap();
+        let mut found = [0u32; N];
+        sums.read(0, &mut found).unwrap();
+        let bytes = |w: u32| w.to_le_bytes().map(|b| i32::from(b as i8));
+        for ((&v, &w), sum) in values.iter().zip(&weights).zip(found) {
+            let products = bytes(v).into_iter().zip(bytes(w)).map(|(x, y)| x * y);
+            assert_eq!(
+                sum as i32,
+                7 + products.sum::<i32>(),
+                "{options}: {v:x} and {w:x}"
+            );
+        }
+    }
+}

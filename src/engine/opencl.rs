@@ -211,6 +211,8 @@ impl OpenClEngine {
         self.instead.as_deref()
     }
 
+    /// Creates the engine, with kernels for bytes if they are of use and work. Few devices were
+    /// tried, so a compiler may refuse these kernels, or a limit forbid them.
     fn with(
         device: &Device,
         model: &Model,
@@ -219,8 +221,29 @@ impl OpenClEngine {
         sources: &Sources,
         phases: &mut Phases,
     ) -> Result<OpenClEngine, Error> {
-        let whole = with_bytes(device, model)?;
-        let model = whole.as_ref().unwrap_or(model);
+        let Some(whole) = with_bytes(device, model)? else {
+            return OpenClEngine::of(device, model, wanted, timed, sources, phases);
+        };
+        match OpenClEngine::of(device, &whole, wanted, timed, sources, phases) {
+            Err(why) => {
+                let made = OpenClEngine::of(device, model, wanted, timed, sources, phases);
+                let mut engine = made?;
+                engine.instead = Some(format!("products of floats instead of bytes: {why}"));
+                Ok(engine)
+            }
+            made => made,
+        }
+    }
+
+    /// Creates the engine with the kernels of `model`.
+    fn of(
+        device: &Device,
+        model: &Model,
+        wanted: Wanted,
+        timed: bool,
+        sources: &Sources,
+        phases: &mut Phases,
+    ) -> Result<OpenClEngine, Error> {
         let mut plan = model.plan.clone();
         admits(device, &plan)?;
         let last = plan.full().last().map(|s| s.operation);
@@ -542,11 +565,10 @@ pub(crate) fn class(device: &Device) -> Option<&'static DeviceClass> {
 }
 
 /// Returns the model as a device runs it whose instructions sum products of bytes. `None` for other
-/// devices than NVIDIA's, where no such instruction was tried, and for networks without layers of
-/// whole numbers. Without such an instruction the kernels for bytes are slower than those for
-/// floats: 5 to 14 times on a CPU under PoCL.
+/// devices, and for networks without layers of whole numbers. Without such an instruction the
+/// kernels for bytes are slower than those for floats: 5 to 14 times on a CPU under PoCL.
 pub(crate) fn with_bytes(device: &Device, model: &Model) -> Result<Option<Model>, Error> {
-    if device.compute_capability.is_some_and(|c| c >= (6, 1)) {
+    if device.multiplies_bytes {
         model
             .whole(library(), Layers::Faster)
             .map_err(Error::device)

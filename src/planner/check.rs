@@ -208,6 +208,14 @@ fn small(plan: &Plan, arg: &Arg, bytes: usize) -> Option<String> {
     (has < bytes).then(|| format!("{name} has {has} bytes, the kernel may touch {bytes}"))
 }
 
+/// Returns true if a convolution's buffers have the layouts that `kernel` takes.
+pub(super) fn layouts(step: &Step, kernel: &Kernel, plan: &Plan) -> bool {
+    let mut buffers = step.buffers().map(|b| &plan.buffers[b]);
+    let read = buffers.next().map(|b| layout(b, kernel, "b", plan));
+    let mut others = buffers.map(|b| layout(b, kernel, "r", plan));
+    read.flatten().is_none() && others.all(|wrong| wrong.is_none())
+}
+
 /// Returns an error if a buffer's layout differs from the one that the kernel takes.
 fn layout(buffer: &Buffer, kernel: &Kernel, operand: &str, plan: &Plan) -> Option<String> {
     let r = &kernel.restrictions;

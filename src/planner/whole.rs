@@ -34,9 +34,12 @@ const LEAST_TERMS: usize = 160;
 /// The fewest tiles of 16 outputs by 32 columns in a launch of short sums.
 const LEAST_TILES: usize = 264;
 
-/// The most steps between the least and the largest whole number of a value. Kernels count the
-/// values from the least one, in a byte.
+/// The most steps between the least and the largest whole number of a value, so that a byte holds
+/// it.
 const STEPS: f32 = 255.0;
+
+/// Kernels count values from the least one plus this number, so that bytes are signed.
+const MIDDLE: i64 = 128;
 
 /// The layers of whole numbers that get kernels for them.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -65,7 +68,10 @@ pub(crate) fn whole(
     plan: &Plan,
     (constants, layers): (&[Values], Layers),
 ) -> Result<Option<WholePlan>, String> {
-    let named = recipe.kernels.iter().filter_map(|n| library.kernel(n));
+    // Those of the variant for few records fit its layouts, so no other step takes them.
+    let few = recipe.few.iter().flat_map(|few| few.kernels.iter());
+    let named = few.chain(recipe.kernels.iter());
+    let named = named.filter_map(|n| library.kernel(n));
     let kernels: Vec<&Kernel> = named.map(|(_, k)| k).filter(|k| k.whole()).collect();
     // A kernel for all layers takes all constants in one buffer, in their order.
     let takes_all = plan.steps.iter().any(|s| s.args.contains(&Arg::Constants));
@@ -89,7 +95,9 @@ pub(crate) fn whole(
             None => (plan.batch, plan.granule),
         };
         if let Some(layer) = change.layer(step) {
-            if let Some(kernel) = best(&kernels, &layer, layers, records) {
+            let fit = kernels.iter().filter(|k| check::layouts(step, k, plan));
+            let fit: Vec<&Kernel> = fit.copied().collect();
+            if let Some(kernel) = best(&fit, &layer, layers, records) {
                 *step = change.step(step, kernel, &layer, granule);
                 changed = true;
             }
@@ -122,7 +130,8 @@ struct Layer<'p> {
     geometry: Geometry,
     /// The weights row by row, without padding.
     weights: Vec<f32>,
-    /// For each output the bias, plus what the sum lacks if values are counted from `least`.
+    /// For each output the bias, plus what the sum lacks because bytes count values from `least`
+    /// plus [`MIDDLE`].
     starts: Vec<i32>,
     /// The least whole number of the operand, or 0 if that is smaller.
     least: f32,
@@ -296,8 +305,9 @@ impl<'p> Change<'p> {
     }
 }
 
-/// Returns the sum that an output begins with: its bias, plus its weights times the least value.
-/// `None` if a number is not whole, a weight is no byte, or a sum may exceed 31 bits.
+/// Returns the sum that an output begins with: its bias, plus its weights times the value that
+/// bytes count as 0. `None` if a number is not whole, a weight is no byte, or a sum may exceed 31
+/// bits.
 fn start(weights: &[f32], bias: f32, least: f32) -> Option<i32> {
     let whole = |x: f32| x as i32 as f32 == x;
     let bytes = weights
@@ -308,8 +318,8 @@ fn start(weights: &[f32], bias: f32, least: f32) -> Option<i32> {
     }
     let sum: i64 = weights.iter().map(|&w| w as i64).sum();
     let sizes: i64 = weights.iter().map(|&w| (w as i64).abs()).sum();
-    let start = bias as i64 + sum * least as i64;
-    let largest = start.abs() + sizes * STEPS as i64;
+    let start = bias as i64 + sum * (least as i64 + MIDDLE);
+    let largest = start.abs() + sizes * MIDDLE;
     (largest < 1 << 31).then_some(start as i32)
 }
 

@@ -2,8 +2,8 @@
 //! and the scores are within the bound.
 
 use super::support::{
-    DIGITS, Folder, ICD_LOADER, Reference, Run, Witness, bake, command, feed, on, random_bytes,
-    root, run, shim,
+    DIGITS, Folder, ICD_LOADER, Reference, Run, Witness, bake, command, feed, npy, on,
+    random_bytes, root, run, shim,
 };
 use std::fs;
 use std::path::Path;
@@ -1142,4 +1142,69 @@ fn same_scores_in_any_batch_and_with_any_threads() {
         others >= 4 && own >= 2,
         "{others} plans have kernels for few records, {own} use them"
     );
+}
+
+/// Devices that say they sum products of bytes get the kernels for them, where a layer's layouts
+/// allow it, and give LiteRT's integers. If the device refuses these kernels, others run.
+#[test]
+fn devices_that_multiply_bytes_get_kernels_for_them() {
+    const BYTES: &str = "convolution_whole_";
+    let folder = Folder::new();
+    let library = shim(&folder, &[]);
+    let program = bake(&root().join("tests/tflite/wide_int8.tflite"), None, &folder).unwrap();
+    let on_it = |answers: &str, args: &[&str]| {
+        let mut c = command(&program);
+        on(Witness::Pocl, &mut c, &folder.path("log"));
+        c.env("MORTONNET_OPENCL", &library)
+            .env("MORTONNET_SHIM_REAL", ICD_LOADER)
+            .env("MORTONNET_SHIM_ANSWER", answers);
+        let r = feed(c.args(["-d", "0"]).args(args), "");
+        assert_eq!(r.code, Some(0), "{answers}: {}", r.err);
+        r
+    };
+    let litert = npy("tests/tflite/wide_int8.integers.npy");
+    let check = |answers: &str, args: &[&str]| {
+        let input = root().join("tests/tflite/wide_int8.inputs.npy");
+        let input = ["-f", "npy", "-o", "scores", input.to_str().unwrap()];
+        let r = on_it(answers, &[&input, args].concat());
+        let found = r.out.split_whitespace().flat_map(|line| line.split(','));
+        let found: Vec<f32> = found.map(|x| x.parse().unwrap()).collect();
+        assert_eq!(found.len(), litert.len());
+        let mut pairs = found.iter().zip(&litert);
+        assert!(
+            pairs.all(|(a, b)| (a - b).abs() < 1e-6),
+            "{args:?}: {found:?}"
+        );
+        r.err
+    };
+    let arm = "*:1030=cl_khr_fp16 cl_arm_integer_dot_product_int8";
+    // Drivers have these functions on every device, and say where they are fast.
+    let slow = "*:1030=cl_khr_fp16 cl_khr_integer_dot_product";
+    let info = on_it(
+        &format!("{slow};*:1075=1"),
+        &["--plan", "generic", "--info"],
+    )
+    .out;
+    assert!(info.contains(BYTES), "{info}");
+    for plan in [
+        "adreno",
+        "desktop",
+        "generic",
+        "mali-bifrost",
+        "mali-valhall",
+        "nvidia",
+    ] {
+        for batch in ["1", "100"] {
+            let args = ["--plan", plan, "-b", batch];
+            let info = on_it(arm, &[&args[..], &["--info"]].concat()).out;
+            assert!(info.contains(BYTES), "{plan} {batch}: {info}");
+            let said = check(arm, &args);
+            assert!(!said.contains("instead of bytes"), "{plan} {batch}: {said}");
+            let info = on_it(slow, &[&args[..], &["--info"]].concat()).out;
+            assert!(!info.contains(BYTES), "{plan} {batch}: {info}");
+        }
+    }
+    let refused = check(&format!("{arm};*:1004=64"), &["--plan", "generic"]);
+    let why = "products of floats instead of bytes: plan generic cannot run on";
+    assert!(refused.contains(why), "{refused}");
 }

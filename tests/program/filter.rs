@@ -1,7 +1,7 @@
 //! The stdin-to-stdout filter: formats, outputs, use as a co-process, closed and full outputs,
 //! errors.
 
-use super::support::{DIGITS, Folder, bake, command, feed, root, run};
+use super::support::{DIGITS, Folder, bake, command, feed, npy, root, run};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -527,16 +527,6 @@ fn junk_is_refused_without_a_panic() {
             assert!(r.err.starts_with("mortonnet: stdin"), "{}", r.err);
         }
     }
-}
-
-/// Returns the numbers of a NumPy file of f32.
-fn npy(path: &str) -> Vec<f32> {
-    let bytes = fs::read(root().join(path)).unwrap();
-    let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
-    let numbers = bytes[header..].chunks_exact(4);
-    numbers
-        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
-        .collect()
 }
 
 /// Bytes are the integers of a model's input, with signs and without. The scores are those of

@@ -529,3 +529,13 @@ pub fn random_bytes(seed: u64, count: usize) -> Vec<u8> {
     };
     (0..count).map(|_| next()).collect()
 }
+
+/// Returns the numbers of a NumPy file of f32.
+pub fn npy(path: &str) -> Vec<f32> {
+    let bytes = fs::read(root().join(path)).unwrap();
+    let header = 10 + usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    let numbers = bytes[header..].chunks_exact(4);
+    numbers
+        .map(|b| f32::from_le_bytes(b.try_into().unwrap()))
+        .collect()
+}

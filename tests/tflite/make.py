@@ -530,6 +530,23 @@ def choice():
     save("choice", converter.convert(), records(9))
 
 
+def wide():
+    """Integers in a convolution of many outputs and long sums, for kernels that multiply bytes."""
+    model = drawn(
+        tf.keras.Sequential(
+            [
+                tf.keras.Input((8, 8, 3)),
+                layers.Conv2D(20, 3, padding="same", activation="relu"),
+                layers.Conv2D(32, 3, padding="same"),
+                layers.GlobalAveragePooling2D(),
+                layers.Dense(5),
+            ]
+        )
+    )
+    x = records(8, 8, 3)
+    save("wide_int8", converted(model, x, "int8"), x)
+
+
 for make in (
     cnn,
     residual,
@@ -544,5 +561,6 @@ for make in (
     several,
     splits,
     choice,
+    wide,
 ):
     make()

@@ -6,7 +6,7 @@ use crate::engine::model::Model;
 use crate::ir::graph::{Graph, Role, Shape};
 use crate::ir::layout::Layout;
 use crate::ir::network::{InputOrder, Kind, Network, Precision};
-use crate::ir::op::{Activation, Float, Math, Op, Window};
+use crate::ir::op::{Activation, Float, Math, Op, Pool, Window};
 use crate::ir::plan::{Arg, Plan};
 use crate::ir::values::Values;
 
@@ -97,7 +97,9 @@ fn layers_of_whole_numbers_get_kernels_of_bytes() {
         let sums = arrays[0]
             .chunks(CHANNELS)
             .map(|row| row.iter().sum::<f32>());
-        let expected = sums.zip(&arrays[1]).map(|(sum, bias)| bias - 100.0 * sum);
+        let expected = sums
+            .zip(&arrays[1])
+            .map(|(sum, bias)| bias + (128.0 - 100.0) * sum);
         let Values::F32(biases) = biases else {
             panic!("{biases:?}")
         };
@@ -106,6 +108,33 @@ fn layers_of_whole_numbers_get_kernels_of_bytes() {
     }
     // No constant is left that no step reads. Both steps have the same biases.
     assert_eq!(plan.constants.len(), 3);
+}
+
+/// Plans of packed operands have kernels of bytes for few records alone. The layer is not the last
+/// one here, because the network's output has the layout of the full plan.
+#[test]
+fn kernels_of_bytes_need_their_layouts() {
+    let of = |recipe, batch| {
+        let (mut network, arrays) = layer(-100.0, 155.0);
+        let last = network.graph.outputs[0];
+        let mean = Op::Pool {
+            kind: Pool::Mean,
+            window: Window::of((12, 10)),
+        };
+        network.graph.push("mean", mean, &[last], &[]).unwrap();
+        let recipe = library().plan(recipe).unwrap();
+        let model = Model::new(network, &arrays, recipe, library(), Some(batch)).unwrap();
+        let whole = model.whole(library(), Layers::Faster).unwrap();
+        kernels(&whole.unwrap().plan).join(" ")
+    };
+    let bytes = "convolution_whole_16x32";
+    for recipe in ["mali-bifrost", "mali-valhall", "generic", "desktop"] {
+        assert_eq!(of(recipe, 1), bytes, "{recipe}");
+        let many = of(recipe, 100);
+        let packed = many.starts_with("convolution_packed_4x4 ");
+        assert!(packed && many.ends_with(bytes), "{recipe}: {many}");
+    }
+    assert_eq!(of("adreno", 1), bytes);
 }
 
 #[test]
@@ -122,7 +151,7 @@ fn other_layers_keep_their_kernels() {
     }
     // A recipe without such kernels.
     let (network, arrays) = layer(0.0, 255.0);
-    let recipe = library().plan("generic").unwrap();
+    let recipe = library().plan("mali-midgard").unwrap();
     let model = Model::new(network, &arrays, recipe, library(), None).unwrap();
     let changed = model.whole(library(), Layers::All);
     assert!(changed.unwrap().is_none());
@@ -161,11 +190,16 @@ fn small_launches_keep_their_kernels() {
 
 #[test]
 fn sums_begin_with_what_the_least_value_adds() {
-    assert_eq!(start(&[3.0, -5.0], 7.0, -128.0), Some(7 + 256));
-    assert_eq!(start(&[-128.0; 100], -1e9, 0.0), Some(-1_000_000_000));
-    // 65 000 products of 127 and 255 exceed 31 bits, half of them do not.
+    assert_eq!(start(&[3.0, -5.0], 7.0, -128.0), Some(7));
+    assert_eq!(start(&[3.0, -5.0], 7.0, 0.0), Some(7 - 256));
+    let all = -1_000_000_000 - 100 * 128 * 128;
+    assert_eq!(start(&[-128.0; 100], -1e9, 0.0), Some(all));
+    // 70 000 products of 127 and 255 exceed 31 bits, half of them do not.
     assert_eq!(start(&vec![127.0; 70_000], 0.0, 0.0), None);
-    assert_eq!(start(&vec![127.0; 35_000], 0.0, 0.0), Some(0));
+    assert_eq!(
+        start(&vec![127.0; 35_000], 0.0, 0.0),
+        Some(127 * 128 * 35_000)
+    );
     assert_eq!(start(&[127.5], 0.0, 0.0), None);
     assert_eq!(start(&[1.0], 2147483648.0, 0.0), None);
 }

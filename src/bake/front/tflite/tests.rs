@@ -302,6 +302,7 @@ fn models_of_integers_give_the_interpreters_integers() {
         ("residual_int8", CLASSES),
         ("mobile_int8_ends", CLASSES),
         ("implied", (Kind::Binary, FinalActivation::None)),
+        ("wide_int8", CLASSES),
     ];
     for (name, meaning) in list {
         let path = fixtures::folder("tflite").join(format!("{name}.tflite"));
