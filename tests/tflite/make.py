@@ -59,11 +59,11 @@ def real(detail, values):
     )
 
 
-def save(name, model, x, like=None):
+def save(name, model, x, like=None, whole=False):
     """The model, its records and what the interpreter makes of them with it, or with a model `like`
     it, one at a time. Of several inputs, by their names, and outputs, one behind the other in the
     order of the file."""
-    run = interpreter(like or model)
+    run = interpreter(like or model, whole)
     if isinstance(x, dict):
         return save_several(name, model, x, run)
     (into,) = run.get_input_details()
@@ -547,6 +547,25 @@ def wide():
     save("wide_int8", converted(model, x, "int8"), x)
 
 
+def one_channel():
+    """Dynamic range from one channel to one. The converter leaves so few weights as floats."""
+    model = tf.keras.Sequential(
+        [tf.keras.Input((3, 5, 1)), layers.Conv2D(1, 1, activation="relu"), layers.Flatten()]
+    )
+
+    def bytes_of(made):
+        graph = made.subgraphs[0]
+        (conv,) = [o for o in graph.operators if len(o.inputs) == 3]
+        weights = graph.tensors[conv.inputs[1]]
+        weights.type = schema.TensorType.INT8
+        weights.quantization = schema.QuantizationParametersT()
+        weights.quantization.scale, weights.quantization.zeroPoint = [0.012], [0]
+        made.buffers[weights.buffer].data = [127]
+
+    quantised = changed("one_channel_dynamic", converted(drawn(model)), bytes_of)
+    save("one_channel_dynamic", quantised, records(3, 5, 1), whole=True)
+
+
 for make in (
     cnn,
     residual,
@@ -562,5 +581,6 @@ for make in (
     splits,
     choice,
     wide,
+    one_channel,
 ):
     make()

@@ -55,7 +55,7 @@ pub(super) fn rounded(
 
 /// Returns the values `x` of a layer as rows along the last axis, if each row has a scale of its
 /// own. `None` if there is one scale for each record. LiteRT computes convolutions of 1 × 1 as
-/// products of rows.
+/// products of rows, but not those from one channel to one.
 fn rows(
     b: &mut Builder,
     node: &OperatorNode<'_>,
@@ -77,7 +77,7 @@ fn rows(
             }))
         }
         // Field numbers of the schema's table `Conv2DOptions`: 1 stride_w, 2 stride_h.
-        ("CONV_2D", &[_, 1, 1, channels]) => {
+        ("CONV_2D", &[outputs, 1, 1, channels]) if (outputs, channels) != (1, 1) => {
             let strides = [node.count(1, "stride_w", 0)?, node.count(2, "stride_h", 0)?];
             let last = x.order.len().wrapping_sub(1);
             let at = x.order.iter().position(|&o| o == last);

@@ -290,6 +290,24 @@ fn models_of_dynamic_range_give_the_interpreters_scores() {
     }
 }
 
+/// A convolution of 1 × 1 from one channel to one has a scale for each record, where others have
+/// one for each pixel.
+#[test]
+fn one_channel_of_dynamic_range_has_one_scale() {
+    let path = fixtures::folder("tflite").join("one_channel_dynamic.tflite");
+    let ReadModel {
+        network, tensors, ..
+    } = outcome(&path).read.unwrap();
+    let rows = |what: &str| fixtures::rows(&path.with_extension(what));
+    for (x, expected) in rows("inputs.npy").iter().zip(rows("outputs.npy")) {
+        let found = network.scores(&tensors, x);
+        assert_eq!(found.len(), expected.len());
+        for (f, e) in found.iter().zip(&expected) {
+            assert!((f - e).abs() < 1e-6, "{found:?} {expected:?}");
+        }
+    }
+}
+
 /// Models of 8-bit integers give exactly the integers of TensorFlow Lite's interpreter.
 #[test]
 fn models_of_integers_give_the_interpreters_integers() {
